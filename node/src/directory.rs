@@ -1,0 +1,67 @@
+//! Who lives where, as this node was last told by the authority. Sending resolves names here, so that mail
+//! goes on while the coordinator cannot be reached.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use posthouse_shared::codes::Code;
+use posthouse_shared::generation::{Birth, Generation};
+use posthouse_shared::name::{AgentId, AgentName, HostName, TeamName};
+use posthouse_shared::refusal::Refusal;
+use posthouse_shared::team::Standing;
+
+/// What a sender must know of a recipient.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Residence {
+    /// Its birth: messages name it.
+    pub birth: Birth,
+    /// The grant of its home: the epoch of its own lanes.
+    pub generation: Generation,
+    /// Its home.
+    pub host: HostName,
+    /// Whether it may be written to, and when it reads.
+    pub standing: Standing,
+}
+
+/// The directory. Cheap to clone; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Directory(Arc<RwLock<BTreeMap<TeamName, BTreeMap<AgentName, Residence>>>>);
+
+impl Directory {
+    /// Replaces one team whole.
+    pub fn set_team(&self, team: TeamName, members: BTreeMap<AgentName, Residence>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(team, members);
+    }
+
+    /// Forgets one team.
+    pub fn remove_team(&self, team: &TeamName) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(team);
+    }
+
+    /// One agent, if it is known.
+    pub fn get(&self, id: &AgentId) -> Option<Residence> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id.team)?.get(&id.agent).cloned()
+    }
+
+    /// The recipient that a user named, or a refusal with the nearest names. Creates nothing (P5).
+    pub fn recipient(&self, team: &TeamName, name: &str) -> Result<(AgentName, Residence), Refusal> {
+        let teams = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(members) = teams.get(team) else {
+            let known = teams.keys().map(|name| (name.as_str(), None));
+            return Err(Refusal::new(Code::UnknownTeam, format!("no team {:?}", team.as_str()))
+                .closest_to(team.as_str(), known)
+                .effect("nothing was sent")
+                .next("posthouse team ls"));
+        };
+        match members.get_key_value(name) {
+            Some((name, residence)) => Ok((name.clone(), residence.clone())),
+            None => {
+                let known = members.iter().map(|(name, r)| (name.as_str(), Some(r.host.to_string())));
+                Err(Refusal::new(Code::UnknownAgent, format!("no teammate {name:?} in team \"{team}\""))
+                    .closest_to(name, known)
+                    .effect("nothing was sent")
+                    .next("posthouse ps -o name"))
+            }
+        }
+    }
+}

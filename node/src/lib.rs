@@ -1,0 +1,9 @@
+//! The node agent: the mailboxes, teammates and runners of one host.
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | [`directory`] | who lives where, as last told by the authority |
+//! | [`port`] | what a node needs of the authority |
+
+pub mod directory;
+pub mod port;
