@@ -4,6 +4,7 @@
 //! synced in `tmp/` -> renamed into `ready/` -> `ready/` synced -> the index learns of it -> the answer. No
 //! lock is held while syncing: concurrent senders share the kernel's commits.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::PoisonError;
 
@@ -56,6 +57,7 @@ impl Mailbox {
     pub fn deliver_many(&self, messages: &[Sealed]) -> Vec<Result<Delivered, MailboxError>> {
         let inner = &self.0;
         let mut answers = Vec::with_capacity(messages.len());
+        let mut keys = HashSet::with_capacity(messages.len());
         let mut taken: Vec<(usize, FileName, PathBuf)> = Vec::with_capacity(messages.len());
         for (at, message) in messages.iter().enumerate() {
             let name = match inner.arriving(message, Marks::NONE) {
@@ -66,7 +68,7 @@ impl Mailbox {
                 }
             };
             // A duplicate within the batch would wait for itself.
-            if taken.iter().any(|(_, other, _)| Key::of(other) == Key::of(&name)) {
+            if !keys.insert(Key::of(&name)) {
                 answers.push(Ok(Delivered::Duplicate(Stage::Stored)));
                 continue;
             }

@@ -268,7 +268,7 @@ impl Inner {
         held: &FileName,
     ) -> Result<Option<(Sealed, Vouched)>, MailboxError> {
         match read_content(self, path, held)? {
-            Content::Good(message, vouched) => Ok(Some((message, vouched))),
+            Content::Good(message, vouched) => Ok(Some((*message, vouched))),
             Content::Bad(reason) => {
                 loaded.held.remove(&held.id);
                 self.quarantine_file(loaded, path, &held.free().to_string(), Some(held.id), &reason)?;

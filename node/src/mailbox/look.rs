@@ -83,7 +83,7 @@ impl Mailbox {
             if let Content::Good(message, vouched) = read_content(&self.0, &self.0.path(READY, &name), &name)?
             {
                 seen.push(Seen {
-                    message,
+                    message: *message,
                     vouched,
                     order_at: name.order_at,
                     attempt: name.attempt.into(),
@@ -114,7 +114,7 @@ impl Mailbox {
         let found = self.names(|other| other == id, 1)?;
         let Some((state, name)) = found.first() else { return Ok(None) };
         match read_content(inner, &inner.path(state, name), name)? {
-            Content::Good(message, vouched) => Ok(Some((message, vouched))),
+            Content::Good(message, vouched) => Ok(Some((*message, vouched))),
             Content::Bad(_) => Ok(None),
         }
     }

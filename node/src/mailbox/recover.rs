@@ -22,7 +22,7 @@ use super::{DONE, Inner, Key, LOCK, Loaded, PROCESSING, QUARANTINE, READY, TMP};
 /// What a file holds.
 pub(super) enum Content {
     /// What its name says.
-    Good(Sealed, Vouched),
+    Good(Box<Sealed>, Vouched),
     /// Something else.
     Bad(Reason),
 }
@@ -350,7 +350,7 @@ pub(super) fn read_content(inner: &Inner, path: &Path, name: &FileName) -> Resul
     let decoded = Sealed::decode(bytes.clone(), &setup.key, &setup.limits);
     Ok(match (decoded, name.place) {
         (Ok((sealed, Vouched::Node)), _) if fits(&sealed.envelope, name, inner) => {
-            Content::Good(sealed, Vouched::Node)
+            Content::Good(Box::new(sealed), Vouched::Node)
         }
         (Ok((_, Vouched::Nobody)), Some(_)) => {
             Content::Bad(Reason::of("mismatch", "its keyed hash does not fit its content".to_owned()))
@@ -360,7 +360,7 @@ pub(super) fn read_content(inner: &Inner, path: &Path, name: &FileName) -> Resul
         }
         (Err(error), Some(_)) => Content::Bad(Reason::unreadable(&error)),
         (Ok((_, Vouched::Nobody)) | Err(_), None) => match inner.external(bytes, name) {
-            Ok(sealed) => Content::Good(sealed, Vouched::Nobody),
+            Ok(sealed) => Content::Good(Box::new(sealed), Vouched::Nobody),
             Err(reason) => Content::Bad(reason),
         },
     })
