@@ -57,6 +57,7 @@ impl Mailbox {
     pub fn deliver_many(&self, messages: &[Sealed]) -> Vec<Result<Delivered, MailboxError>> {
         let inner = &self.0;
         let mut answers = Vec::with_capacity(messages.len());
+        let mut again = Vec::new();
         let mut keys = HashSet::with_capacity(messages.len());
         let mut taken: Vec<(usize, FileName, PathBuf)> = Vec::with_capacity(messages.len());
         for (at, message) in messages.iter().enumerate() {
@@ -69,6 +70,7 @@ impl Mailbox {
             };
             // A duplicate within the batch would wait for itself.
             if !keys.insert(Key::of(&name)) {
+                again.push((at, message));
                 answers.push(Ok(Delivered::Duplicate(Stage::Stored)));
                 continue;
             }
@@ -93,6 +95,12 @@ impl Mailbox {
         }
         let landed = inner.place_written(&taken, &mut answers);
         inner.land(&landed);
+        for (at, message) in again {
+            let answer = self.deliver(message, Marks::NONE);
+            if let Some(slot) = answers.get_mut(at) {
+                *slot = answer;
+            }
+        }
         answers
     }
 
