@@ -217,8 +217,8 @@ impl World {
             if *told == Told::Nothing && state.is_some() {
                 *told = Told::Unsure;
             }
-            if *told == Told::Unsure && state.is_some() {
-                *told = match state.unwrap() {
+            if let (Told::Unsure, Some(state)) = (*told, state) {
+                *told = match state {
                     Stage::Done => Told::Done,
                     Stage::Quarantined => Told::Quarantined,
                     _ => Told::Stored,

@@ -14,11 +14,11 @@ use posthouse_shared::message::DecodeError;
 use posthouse_shared::name::{AgentId, MessageId};
 use serde::{Deserialize, Serialize};
 
+use super::content::Content;
 use super::dedup::Seen;
 use super::error::MailboxError;
 use super::lease::Lease;
 use super::name::{FileName, Marks};
-use super::recover::{Content, read_content};
 use super::{Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY};
 
 /// A reason's file is named as its message, and this.
@@ -217,7 +217,7 @@ impl Inner {
         let Some(mut name) = found.name else {
             return Err(unreadable(format!("{} ({})", found.reason.text, found.reason.code)));
         };
-        match read_content(self, &path, &name)? {
+        match self.read_content(&path, &name)? {
             Content::Good(..) => {}
             Content::Bad(reason) => return Err(unreadable(format!("{} ({})", reason.text, reason.code))),
         }
@@ -273,7 +273,7 @@ impl Inner {
             code: reason.code.clone(),
             text: reason.text.clone(),
             turn: reason.turn,
-            since: self.shared.setup.clock.now(),
+            since: self.core.setup.clock.now(),
             name: file_name(path).to_string_lossy().into_owned(),
             id,
             from,
