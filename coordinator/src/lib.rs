@@ -1,1 +1,9 @@
-//! Under construction.
+//! The coordinator: the authority over teams, tasks and homes, the lead's mailbox, HTTP and the command line.
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | [`data`] | the data directory and who holds it |
+//! | [`events`] | what happened, for followers |
+
+pub mod data;
+pub mod events;
