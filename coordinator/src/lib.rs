@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`data`] | the data directory and who holds it |
 //! | [`events`] | what happened, for followers |
+//! | [`http`] | the JSON API and the event stream |
 
 pub mod data;
 pub mod events;
+pub mod http;
