@@ -102,7 +102,8 @@ fn caller(shared: &Shared, headers: &HeaderMap) -> Result<Caller, Refusal> {
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "));
     token.and_then(|token| shared.api.caller(token.trim())).ok_or_else(|| {
-        let message = if token.is_some() { "the token is not the one of this data directory" } else { "no token" };
+        let message =
+            if token.is_some() { "the token is not the one of this data directory" } else { "no token" };
         Refusal::new(Code::Unauthorized, message)
             .effect("nothing was done")
             .next("export POSTHOUSE_TOKEN=$(cat DATA/token)")
@@ -115,7 +116,8 @@ async fn follow(State(shared): State<Shared>, request: HttpRequest) -> Response 
         return refused(refusal);
     }
     let mut newest = shared.api.events().newest();
-    let asked = request.uri().query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("after=")));
+    let asked =
+        request.uri().query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("after=")));
     let came_back = request.headers().get("last-event-id").and_then(|value| value.to_str().ok());
     let mut after = match asked.or(came_back).map(str::parse::<u64>) {
         Some(Ok(after)) => after,
