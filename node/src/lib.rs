@@ -5,5 +5,7 @@
 //! | [`directory`] | who lives where, as last told by the authority |
 //! | [`port`] | what a node needs of the authority |
 
+pub mod children;
 pub mod directory;
 pub mod port;
+pub mod runner;
