@@ -7,5 +7,7 @@
 
 pub mod children;
 pub mod directory;
+pub mod history;
 pub mod port;
 pub mod runner;
+pub mod teammate;

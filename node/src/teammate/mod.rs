@@ -1,0 +1,2 @@
+//! Teammates.
+pub mod life;
