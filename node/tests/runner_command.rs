@@ -113,7 +113,12 @@ async fn a_non_zero_exit_is_a_failure_with_the_end_of_stderr() {
     let mut bench = Bench::new();
     bench.limits.stderr_tail_bytes = 10;
     let outcome = done(bench.shell("echo said; echo 0123456789abc >&2; exit 3").await.as_mut()).await;
-    let want = Outcome::AgentError { why: "exit 3".into(), said: "said".into(), tail: "456789abc".into() };
+    let want = Outcome::AgentError {
+        why: "exit 3".into(),
+        exit: Some(3),
+        said: "said".into(),
+        tail: "456789abc".into(),
+    };
     assert_eq!(outcome, want);
 }
 

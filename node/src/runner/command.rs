@@ -114,7 +114,7 @@ impl Session for CommandSession {
 fn outcome(ended: Result<Ended, LaunchError>) -> Outcome {
     match ended {
         Err(LaunchError::Unusable(why)) => {
-            Outcome::AgentError { why, said: String::new(), tail: String::new() }
+            Outcome::AgentError { why, exit: None, said: String::new(), tail: String::new() }
         }
         Err(error @ LaunchError::NotNow { .. }) => Outcome::Lost { why: error.to_string() },
         Ok(ended) if ended.signalled => Outcome::Cancelled,

@@ -113,6 +113,8 @@ pub enum Outcome {
     AgentError {
         /// One line: `exit 3`, `the working directory /x is not there`.
         why: String,
+        /// Its exit code; none where it could not even be started.
+        exit: Option<i32>,
         /// What it had said until then.
         said: String,
         /// The end of its error output.
