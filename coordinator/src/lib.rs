@@ -2,8 +2,12 @@
 //!
 //! | room | what it holds |
 //! |---|---|
+//! | [`config`] | settings by layers, each with its origin; the only reader of the environment |
 //! | [`data`] | the data directory and who holds it |
 //! | [`events`] | what happened, for followers |
+//! | [`team_file`] | team files: read, checked, resolved |
 
+pub mod config;
 pub mod data;
 pub mod events;
+pub mod team_file;
