@@ -11,7 +11,6 @@ derived() {
 }
 
 number=0
-heard=0
 while kind=$(field "messages.$number.kind"); do
     case $kind in
     task)
@@ -28,7 +27,6 @@ while kind=$(field "messages.$number.kind"); do
         echo "agreed"
         ;;
     *)
-        heard=$((heard + 1))
         echo "noted: $kind from $(field "messages.$number.from.agent" || field "messages.$number.from" || echo '?')"
         ;;
     esac
