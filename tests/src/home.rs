@@ -72,6 +72,15 @@ impl Home {
         self.room().join(format!("{number:04}-{what}.log"))
     }
 
+    /// Removes the log of that number, once what it holds was expected.
+    pub fn forget_log(&self, number: u64) {
+        let prefix = format!("{number:04}-");
+        let logs = std::fs::read_dir(self.room()).expect("list logs").flatten();
+        for log in logs.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
+            std::fs::remove_file(log.path()).expect("remove a log");
+        }
+    }
+
     /// `posthouse ARGS` on this data directory, with nothing of the tester's own environment but PATH.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(posthouse());

@@ -6,6 +6,7 @@
 //! | [`cluster`] | a running coordinator: ready, kill -9, SIGTERM, died by itself; waiting for facts |
 //! | [`api`] | requests over HTTP without the command line, for load and races |
 //! | [`events`] | what happens, as it happens |
+//! | [`processes`] | whether a process lives |
 //! | [`recorded`] | what scripted teammates were given, turn by turn |
 //! | [`ledger`] | what was accepted, and the check that each of it came once |
 //! | [`rig`] | a file system on a loop device, and cutting its power |
@@ -28,6 +29,7 @@ pub mod cluster;
 pub mod events;
 pub mod home;
 pub mod ledger;
+pub mod processes;
 pub mod recorded;
 pub mod repository;
 pub mod rig;
