@@ -98,7 +98,7 @@ impl<'h> Posthouse<'h> {
 
     /// Everything that has happened in this boot and happens from now on.
     pub fn events(&self) -> Events {
-        let mut command = self.home.command(["events", "--follow", "--after", "0"]);
+        let mut command = self.home.command(["events", "-f", "--after", "0"]);
         command.env("POSTHOUSE_URL", &self.url);
         Events::of(command)
     }

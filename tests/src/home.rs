@@ -162,7 +162,6 @@ impl Output {
     }
 
     /// This output, if the command ended with `status`.
-    #[must_use]
     pub fn ended(self, status: i32) -> Self {
         assert!(
             self.status == status,

@@ -12,6 +12,7 @@
 //! | [`rig`] | a file system on a loop device, and cutting its power |
 //! | [`repository`] | the project's own files, for tests that read them |
 //! | [`skip`] | how a test says that it could not do its work here |
+//! | [`tree`] | a source tree with known counts |
 //!
 //! Everything here panics when it cannot go on: it runs in tests only.
 
@@ -34,3 +35,4 @@ pub mod recorded;
 pub mod repository;
 pub mod rig;
 pub mod skip;
+pub mod tree;
