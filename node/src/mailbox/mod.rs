@@ -20,11 +20,13 @@
 //! | `watch` | files of other programs |
 //! | `look` | questions that move nothing |
 //! | `prune` | how `done/` stays bounded |
+//! | [`fsck`] | the same rules, checked offline |
 
 mod content;
 pub mod dedup;
 mod deliver;
 pub mod error;
+pub mod fsck;
 
 pub mod index;
 mod lease;
