@@ -2,11 +2,13 @@
 //!
 //! | room | what it holds |
 //! |---|---|
+//! | [`cli`] | the command line: arguments, client, tables, errors |
 //! | [`config`] | settings by layers, each with its origin; the only reader of the environment |
 //! | [`data`] | the data directory and who holds it |
 //! | [`events`] | what happened, for followers |
 //! | [`team_file`] | team files: read, checked, resolved |
 
+pub mod cli;
 pub mod config;
 pub mod data;
 pub mod events;
