@@ -166,13 +166,17 @@ id = "a"
 subject = "again"
 [[task]]
 id = "b"
+[[task]]
+id = "c"
+subject = "waits on one with an error"
+blocked_by = ["b"]
 [[schedule]]
 cron = "61 * * * *"
 to = "conter"
 message = 7
 [[schedule]]
 cron = "* * *"
-to = "lead"
+to = "counter"
 message = "m"
 missed = "twice"
 "#;
