@@ -1,5 +1,13 @@
 //! Commands against a coordinator that answers by script: what is asked, what is printed, exit codes.
-#![allow(missing_docs, clippy::disallowed_methods, reason = "tests read as sentences")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests read as sentences, and fail by panicking"
+)]
 
 mod cli_support;
 

@@ -1,5 +1,13 @@
 //! The layers of the configuration: which wins, and what is said of a wrong one.
-#![allow(missing_docs, reason = "tests read as sentences")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests read as sentences, and fail by panicking"
+)]
 
 use std::path::Path;
 

@@ -126,6 +126,10 @@ fn command(cli: Cli, world: &mut World, host: &dyn Host) -> Result<u8, Ended> {
         (_, config) => config?,
     };
     let environment = world.environment.clone();
+    let holds_data = matches!(cli.command, Command::Up(_) | Command::Run(_));
+    if holds_data && config.data.value.as_os_str().is_empty() {
+        return Err(Refusal::from(&crate::config::ConfigError::NoData).into());
+    }
     match cli.command {
         Command::Up(args) => Ok(host.up(Up { config, name: args.name, json: cli.json, environment })?),
         Command::Run(args) => {

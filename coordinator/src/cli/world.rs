@@ -3,13 +3,15 @@
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthouse_shared::clock::{Clock, Stamp};
 use posthouse_shared::codes::Code;
-use posthouse_shared::refusal::Refusal;
+use posthouse_shared::refusal::{FailureKind, Refusal};
 use posthouse_shared::wire::Answer;
 use posthouse_shared::wire::requests::Request;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::args::ListFormat;
 use super::client::{Client, Reply};
@@ -19,6 +21,20 @@ use crate::config::{Config, Environment, absolute};
 
 /// Largest text that is read from stdin or a file.
 const TEXT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// First pause before a coordinator that went away is asked again; doubles.
+const AGAIN_MIN: Duration = Duration::from_millis(250);
+/// Longest such pause.
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// So long a follower waits for a coordinator that went away.
+pub const LOST_MAX: Duration = Duration::from_secs(60);
+/// Between two questions whose answer came at once and was empty.
+const UNHURRIED: Duration = Duration::from_millis(100);
+
+/// Rests so that questions that are answered at once with nothing do not become a busy loop.
+pub async fn unhurried(asked: Instant) {
+    tokio::time::sleep(UNHURRIED.saturating_sub(asked.elapsed())).await;
+}
 
 /// Streams and surroundings of one command. Tests make their own.
 pub struct World {
@@ -110,6 +126,38 @@ impl Session<'_> {
     /// Sends a request.
     pub async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<Reply<T>, Ended> {
         Ok(self.client()?.ask(request).await?)
+    }
+
+    /// [`Session::ask`] for followers: where the coordinator was `heard` before, one that goes away is asked
+    /// again for at most `lost_max`, at the address that it has then.
+    pub async fn ask_on<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        heard: &mut bool,
+        lost_max: Duration,
+    ) -> Result<Reply<T>, Ended> {
+        let lost = Instant::now();
+        let mut pause = AGAIN_MIN;
+        loop {
+            match self.ask(request).await {
+                Ok(reply) => {
+                    *heard = true;
+                    return Ok(reply);
+                }
+                Err(Ended::Refused(refusal))
+                    if *heard
+                        && refusal.kind == FailureKind::Unreachable
+                        && lost.elapsed().saturating_add(pause) < lost_max =>
+                {
+                    if pause == AGAIN_MIN {
+                        self.note(&format!("{}; asking again", refusal.message));
+                    }
+                }
+                Err(other) => return Err(other),
+            }
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(2).min(AGAIN_MAX);
+        }
     }
 
     /// Sends a request and prints its answer: the document as it came, or what `view` makes of it.

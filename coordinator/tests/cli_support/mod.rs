@@ -1,5 +1,6 @@
 //! A coordinator that answers by script and keeps what it was asked; and the command line run against it in
 //! this process, with its streams kept.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -161,7 +162,7 @@ impl Shell {
 
     pub fn run(&self, arguments: &[&str]) -> Ran {
         let home = ("HOME", self.cwd().join("home").display().to_string());
-        let all = self.variables.iter().cloned().chain([home]);
+        let all = [home].into_iter().chain(self.variables.iter().cloned());
         let (out, err) = (Kept(Arc::default(), self.broken_stdout), Kept::default());
         let now: Stamp = NOW.parse().unwrap();
         let mut world = World {

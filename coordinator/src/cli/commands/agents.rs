@@ -9,6 +9,7 @@ use posthouse_shared::team::{AgentState, HostState, MemberSpec, RunnerSpec};
 use posthouse_shared::wire::Answer;
 use posthouse_shared::wire::replies::{AgentReply, AgentView, AgentsReply, LogReply};
 use posthouse_shared::wire::requests::Request;
+use tokio::time::Instant;
 
 use super::plural;
 use crate::cli::args::{AgentArgs, ListFormat, LogArgs, PsArgs, ShutdownArgs, SpawnArgs};
@@ -17,7 +18,7 @@ use crate::cli::table::{Cell, Table};
 use crate::cli::terminal::Paint;
 use crate::cli::text::{age, span};
 use crate::cli::typed;
-use crate::cli::world::{Look, Session};
+use crate::cli::world::{LOST_MAX, Look, Session, unhurried};
 
 /// Between two looks of `-w`.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -34,8 +35,9 @@ pub async fn ps(session: &mut Session<'_>, args: PsArgs) -> Result<u8, Ended> {
             .await;
     }
     let mut shown = String::new();
+    let mut heard = false;
     loop {
-        let reply = session.ask::<AgentsReply>(&request).await?;
+        let reply = session.ask_on::<AgentsReply>(&request, &mut heard, LOST_MAX).await?;
         let json = session.json || format == ListFormat::Json;
         let look = session.look(format);
         let (text, same) = if json {
@@ -219,9 +221,11 @@ fn said(verb: &str, agent: &AgentView) -> String {
 pub async fn log(session: &mut Session<'_>, args: LogArgs) -> Result<u8, Ended> {
     let mut after = 0;
     let mut timeout_ms = 0;
+    let mut heard = false;
     loop {
         let request = Request::Log { team: session.team(), name: args.name.clone(), after, timeout_ms };
-        let reply = session.ask::<LogReply>(&request).await?;
+        let asked = Instant::now();
+        let reply = session.ask_on::<LogReply>(&request, &mut heard, LOST_MAX).await?;
         let log = reply.answer.reply;
         if session.json {
             if !args.follow || !log.text.is_empty() {
@@ -234,6 +238,7 @@ pub async fn log(session: &mut Session<'_>, args: LogArgs) -> Result<u8, Ended> 
         if !args.follow {
             return Ok(0);
         }
+        unhurried(asked).await;
         after = log.next;
         timeout_ms = session.config.limits.wait_ms_max;
     }

@@ -1,15 +1,21 @@
 //! Mail: `send` and `inbox`. What `inbox` hands out is acknowledged only after it was printed and flushed.
 
+use std::time::Duration;
+
 use posthouse_shared::message::Vouched;
 use posthouse_shared::name::LEAD;
 use posthouse_shared::wire::replies::{InboxReply, MessageView, SendReply, SendState};
 use posthouse_shared::wire::requests::Request;
+use tokio::time::Instant;
 
 use crate::cli::args::{InboxArgs, ListFormat, SendArgs};
 use crate::cli::failure::Ended;
 use crate::cli::terminal::Paint;
 use crate::cli::text::time;
-use crate::cli::world::{Look, Session};
+use crate::cli::world::{LOST_MAX, Look, Session, unhurried};
+
+/// Between two looks at mail that is only looked at.
+const PEEK_EVERY: Duration = Duration::from_secs(1);
 
 /// `send`
 pub async fn send(session: &mut Session<'_>, args: SendArgs) -> Result<u8, Ended> {
@@ -43,61 +49,66 @@ fn sent(reply: &SendReply, look: &Look) -> String {
 /// `inbox`
 pub async fn inbox(session: &mut Session<'_>, args: InboxArgs) -> Result<u8, Ended> {
     let own = session.world.environment.get("POSTHOUSE_AGENT").unwrap_or(LEAD).to_owned();
-    let name = args.name.unwrap_or(own);
-    let ask = |seen, peek, timeout_ms| Request::Inbox {
-        team: session.config.team.value.clone(),
-        name: name.clone(),
-        peek,
-        seen,
+    let request = Request::Inbox {
+        team: session.team(),
+        name: args.name.unwrap_or(own),
+        peek: args.peek,
+        seen: Vec::new(),
         limit: args.limit,
-        timeout_ms,
+        timeout_ms: 0,
     };
-    let once = ask(Vec::new(), args.peek, 0);
-    let wait_ms = session.config.limits.wait_ms_max;
-    if !args.follow {
-        let reply = session.ask::<InboxReply>(&once).await?;
-        let inbox = &reply.answer.reply;
-        let text = if session.json {
-            format!("{}\n", reply.document)
-        } else {
-            mail(inbox, &session.look(ListFormat::Table))
-        };
-        let seen: Vec<_> = inbox.messages.iter().map(|one| one.id).collect();
-        let acknowledge = (!inbox.peek && !seen.is_empty()).then(|| ask(seen, true, 0));
-        session.print(&text)?;
-        if let Some(acknowledge) = acknowledge {
-            session.ask::<InboxReply>(&acknowledge).await?;
+    if args.follow { follow(session, request).await } else { once(session, request).await }
+}
+
+/// Prints what is there, then acknowledges it.
+async fn once(session: &mut Session<'_>, mut request: Request) -> Result<u8, Ended> {
+    let reply = session.ask::<InboxReply>(&request).await?;
+    let inbox = &reply.answer.reply;
+    let text = if session.json {
+        format!("{}\n", reply.document)
+    } else {
+        mail(inbox, &session.look(ListFormat::Table))
+    };
+    session.print(&text)?;
+    let printed: Vec<_> = inbox.messages.iter().map(|one| one.id).collect();
+    if !inbox.peek && !printed.is_empty() {
+        // A peek, so that the acknowledgement hands out nothing itself.
+        if let Request::Inbox { seen, peek, .. } = &mut request {
+            (*seen, *peek) = (printed, true);
         }
-        return Ok(0);
+        session.ask::<InboxReply>(&request).await?;
     }
-    let mut request = once;
+    Ok(0)
+}
+
+/// Prints what is there and what comes; each answer's messages are acknowledged by the next request.
+async fn follow(session: &mut Session<'_>, mut request: Request) -> Result<u8, Ended> {
+    let wait_ms = session.config.limits.wait_ms_max;
     let mut known = Vec::new();
+    let mut heard = false;
     loop {
-        let reply = session.ask::<InboxReply>(&request).await?;
+        let asked = Instant::now();
+        let reply = session.ask_on::<InboxReply>(&request, &mut heard, LOST_MAX).await?;
         let inbox = reply.answer.reply;
         let look = session.look(ListFormat::Table);
-        // What is only looked at (another's inbox) is shown once, and comes again with each answer.
-        let new: Vec<&MessageView> = inbox.messages.iter().filter(|one| !known.contains(&one.id)).collect();
-        let mut text = String::new();
-        for one in &new {
-            if session.json {
-                text.push_str(&serde_json::to_string(one).unwrap_or_default());
-                text.push('\n');
-            } else {
-                text.push_str(&message(one, &look));
-            }
-        }
+        // What is only looked at (another's inbox) comes again with each answer, and is shown once.
+        let text: String = inbox
+            .messages
+            .iter()
+            .filter(|one| !known.contains(&one.id))
+            .map(|one| match session.json {
+                true => format!("{}\n", serde_json::to_string(one).unwrap_or_default()),
+                false => message(one, &look),
+            })
+            .collect();
         session.print(&text)?;
-        let seen: Vec<_> = inbox.messages.iter().map(|one| one.id).collect();
-        let nothing_new = new.is_empty();
-        if inbox.peek {
-            known = seen;
-            request = follow_request(&request, Vec::new(), wait_ms);
-            if nothing_new {
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-            }
-        } else {
-            request = follow_request(&request, seen, wait_ms);
+        let printed: Vec<_> = inbox.messages.iter().map(|one| one.id).collect();
+        request = follow_request(&request, if inbox.peek { Vec::new() } else { printed.clone() }, wait_ms);
+        known = if inbox.peek { printed } else { Vec::new() };
+        if text.is_empty() {
+            let pause = if known.is_empty() { Duration::ZERO } else { PEEK_EVERY };
+            tokio::time::sleep(pause).await;
+            unhurried(asked).await;
         }
     }
 }

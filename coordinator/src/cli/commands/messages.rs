@@ -13,7 +13,7 @@ use crate::cli::failure::Ended;
 use crate::cli::table::{Cell, Table};
 use crate::cli::terminal::Paint;
 use crate::cli::text::{ago, bytes, time};
-use crate::cli::world::{Look, Session};
+use crate::cli::world::{LOST_MAX, Look, Session};
 
 /// Between two looks of `trace --follow`.
 const FOLLOW_EVERY: Duration = Duration::from_millis(500);
@@ -22,8 +22,9 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(500);
 pub async fn trace(session: &mut Session<'_>, args: TraceArgs) -> Result<u8, Ended> {
     let request = Request::Trace { id: args.id };
     let mut shown = None;
+    let mut heard = false;
     loop {
-        let reply = session.ask::<TraceReply>(&request).await?;
+        let reply = session.ask_on::<TraceReply>(&request, &mut heard, LOST_MAX).await?;
         let trace = &reply.answer.reply;
         if shown.as_ref() != Some(&trace.steps) {
             let text = if session.json {

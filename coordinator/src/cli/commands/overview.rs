@@ -14,7 +14,7 @@ use crate::cli::failure::Ended;
 use crate::cli::table::{Cell, Table};
 use crate::cli::terminal::Paint;
 use crate::cli::text::{ago, time};
-use crate::cli::world::{Look, Session};
+use crate::cli::world::{LOST_MAX, Look, Session};
 
 /// Between two looks of `attention --follow`.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
@@ -70,8 +70,10 @@ pub async fn attention(session: &mut Session<'_>, args: AttentionArgs) -> Result
         return session.show::<AttentionReply>(&request, |reply, look| list(&reply.attention, look)).await;
     }
     let mut known: Vec<Attention> = Vec::new();
+    let mut heard = false;
     loop {
-        let now = session.ask::<AttentionReply>(&request).await?.answer.reply.attention;
+        let reply = session.ask_on::<AttentionReply>(&request, &mut heard, LOST_MAX).await?;
+        let now = reply.answer.reply.attention;
         let look = session.look(ListFormat::Table);
         let is_known = |one: &&Attention| !known.iter().any(|old| same(old, one));
         let mut text = String::new();

@@ -11,19 +11,16 @@ use posthouse_shared::wire::requests::Request;
 use tokio::time::Instant;
 
 use crate::cli::args::{EventsArgs, WaitArgs};
-use crate::cli::client::Client;
 use crate::cli::failure::Ended;
 use crate::cli::follow::Parser;
 use crate::cli::progress::Progress;
 use crate::cli::text::span;
-use crate::cli::world::Session;
+use crate::cli::world::{LOST_MAX, Session, unhurried};
 
 /// First pause before a lost stream is opened again; doubles.
 const AGAIN_MIN: Duration = Duration::from_millis(250);
 /// Longest such pause.
 const AGAIN_MAX: Duration = Duration::from_secs(5);
-/// So long a stream may stay lost before the command ends.
-const LOST_MAX: Duration = Duration::from_secs(60);
 
 /// `wait`. Exit 0 when it holds, 5 when the time is over, 1 at once when it can no longer come true.
 pub async fn wait(session: &mut Session<'_>, args: WaitArgs) -> Result<u8, Ended> {
@@ -31,6 +28,7 @@ pub async fn wait(session: &mut Session<'_>, args: WaitArgs) -> Result<u8, Ended
     let step_max = Duration::from_millis(session.config.limits.wait_ms_max.max(1));
     let mut progress = Progress::new(&session.world.terminal);
     let mut state = String::new();
+    let mut heard = false;
     loop {
         let left = args.timeout.saturating_sub(begun.elapsed());
         let step = left.min(step_max);
@@ -41,7 +39,8 @@ pub async fn wait(session: &mut Session<'_>, args: WaitArgs) -> Result<u8, Ended
             condition: args.condition.clone(),
             timeout_ms: u64::try_from(step.as_millis()).unwrap_or(u64::MAX),
         };
-        match session.ask::<WaitReply>(&request).await {
+        let asked = Instant::now();
+        match session.ask_on::<WaitReply>(&request, &mut heard, left.min(LOST_MAX)).await {
             Ok(reply) if reply.answer.reply.holds => {
                 progress.clear();
                 let text = format!("{}\n", reply.answer.reply.state);
@@ -59,6 +58,7 @@ pub async fn wait(session: &mut Session<'_>, args: WaitArgs) -> Result<u8, Ended
             }
             Err(other) => return Err(other),
         }
+        unhurried(asked).await;
     }
 }
 
@@ -73,13 +73,12 @@ fn over(args: &WaitArgs, state: &str) -> Refusal {
 
 /// `events`: JSON lines.
 pub async fn events(session: &mut Session<'_>, args: EventsArgs) -> Result<u8, Ended> {
-    let client = session.client()?;
     let mut after = if args.follow { args.after } else { Some(args.after.unwrap_or(0)) };
     let mut pause = AGAIN_MIN;
     let mut lost_since: Option<Instant> = None;
     loop {
         let before = after;
-        let ended = stream(session, &client, args.follow, &mut after).await;
+        let ended = stream(session, args.follow, &mut after).await;
         match ended {
             Ok(()) if !args.follow => return Ok(0),
             Ok(()) => {}
@@ -106,13 +105,9 @@ fn may_pass(refusal: &Refusal, after: Option<u64>) -> bool {
 }
 
 /// Prints one stream to its end; `after` follows what was printed.
-async fn stream(
-    session: &mut Session<'_>,
-    client: &Client,
-    follow: bool,
-    after: &mut Option<u64>,
-) -> Result<(), Ended> {
+async fn stream(session: &mut Session<'_>, follow: bool, after: &mut Option<u64>) -> Result<(), Ended> {
     let from = after.map_or_else(String::new, |seq| format!("&after={seq}"));
+    let client = session.client()?;
     let mut body = client.stream(&format!("/v1/events?follow={follow}{from}")).await?;
     let mut parser = Parser::default();
     while let Some(frame) = body.frame().await {
