@@ -89,7 +89,8 @@ fn the_first_run_does_what_readme_says_as_a_newcomer_types_it() {
     };
     assert_eq!(killed.replace("timeout -s KILL 1 ", ""), *again, "the same command");
     let report = typed(&home, &ready(first), None).ended(0);
-    assert!(report.stdout.contains("# Audit of .\n"), "{report:?}");
+    let title = format!("# Audit of {}\n", repository::top().display());
+    assert!(report.stdout.contains(&title), "{report:?}");
     // A second time it prints the same.
     assert_eq!(typed(&home, &ready(first), None).ended(0).stdout, report.stdout);
     typed(&home, &ready(killed), None);
