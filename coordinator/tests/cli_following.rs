@@ -153,3 +153,25 @@ fn a_follower_of_events_goes_on_where_the_stream_broke() {
         ]
     );
 }
+
+#[test]
+fn config_shows_what_the_coordinator_goes_by_and_works_without_one() {
+    let limit =
+        json!({ "name": "limits.hosts", "value": "7", "unit": "hosts", "origin": "POSTHOUSE_LIMITS_HOSTS" });
+    let team = json!({ "name": "team", "value": "theirs", "origin": "default" });
+    let fake = Fake::answering(move |_, _| ok(json!({ "settings": [limit, team] })));
+    let shell = Shell::against(&fake);
+    let document = shell.run(&["config", "--json", "--team", "mine"]).json();
+    let value = |name: &str| {
+        let all = document["settings"].as_array().unwrap();
+        let one = all.iter().find(|one| one["name"] == name).unwrap();
+        (one["value"].as_str().unwrap().to_owned(), one["origin"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(document["as_of"]["seq"], 1);
+    assert_eq!(value("limits.hosts"), ("7".to_owned(), "coordinator: POSTHOUSE_LIMITS_HOSTS".to_owned()));
+    assert_eq!(value("team"), ("mine".to_owned(), "--team".to_owned()));
+    let broken = Fake::answering(|_, _| BREAKS);
+    let ran = Shell::against(&broken).run(&["config"]);
+    assert_eq!((ran.code, ran.out.starts_with("SETTING")), (0, true));
+    assert!(ran.err.starts_with("only the settings of this command line: "), "{}", ran.err);
+}

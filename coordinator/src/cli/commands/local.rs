@@ -6,6 +6,8 @@ use std::path::Path;
 use clap::CommandFactory;
 use posthouse_shared::codes::Code;
 use posthouse_shared::refusal::{Refusal, closest};
+use posthouse_shared::wire::replies::{ConfigReply, Setting};
+use posthouse_shared::wire::requests::Request;
 use serde_json::json;
 
 use crate::cli::args::{Cli, CompletionsArgs, ExplainArgs, InitArgs, ListFormat};
@@ -52,17 +54,54 @@ pub fn check(session: &mut Session<'_>, file: &Path, set: Vec<(String, String)>)
     Ok(0)
 }
 
-/// `config`
-pub fn config(session: &mut Session<'_>) -> Result<u8, Ended> {
-    let settings = session.config.settings();
+/// `config`: the settings of this command line, and where a coordinator answers, those that it goes by.
+pub async fn config(session: &mut Session<'_>) -> Result<u8, Ended> {
+    let mut settings = session.config.settings();
+    let mut document = json!({ "v": 1 });
+    let known = session.config.socket.is_some()
+        || session.config.url.is_some()
+        || crate::data::holder(&session.config.data.value).is_some();
+    if known {
+        match session.ask::<ConfigReply>(&Request::Config {}).await {
+            Ok(reply) => {
+                document = json!({ "v": 1, "as_of": reply.answer.as_of });
+                overlay(&mut settings, reply.answer.reply.settings);
+            }
+            Err(ended) => session.note(&format!("only the settings of this command line: {ended}")),
+        }
+    }
     let mut table = Table::new(vec!["SETTING", "VALUE", "UNIT", "FROM"], "");
     for one in &settings {
         let row = [&one.name, &one.value, &one.unit, &one.origin];
         table.row(row.map(|text| text.as_str().into()).into());
     }
     let text = table.render(&session.look(ListFormat::Table).terminal);
-    session.document(&json!({ "v": 1, "settings": settings }), &text)?;
+    if let Some(fields) = document.as_object_mut() {
+        fields.insert("settings".to_owned(), json!(settings));
+    }
+    session.document(&document, &text)?;
     Ok(0)
+}
+
+/// Puts the coordinator's settings over this command line's, but for those that only the latter goes by.
+fn overlay(settings: &mut Vec<Setting>, theirs: Vec<Setting>) {
+    const OWN: &[&str] = &["url", "team"];
+    let bare = |name: &str| name.trim_start_matches("limits.").to_owned();
+    for their in theirs {
+        if OWN.contains(&their.name.as_str()) {
+            continue;
+        }
+        match settings.iter_mut().find(|own| bare(&own.name) == bare(&their.name)) {
+            Some(own) => {
+                *own = Setting {
+                    name: own.name.clone(),
+                    origin: format!("coordinator: {}", their.origin),
+                    ..their
+                };
+            }
+            None => settings.push(their),
+        }
+    }
 }
 
 /// `explain CODE`

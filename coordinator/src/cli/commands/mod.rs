@@ -55,7 +55,7 @@ pub async fn client_command(command: Command, session: &mut Session<'_>) -> Resu
         Command::Schedule(command) => schedules::schedule(session, command).await,
         Command::Trace(args) => messages::trace(session, args).await,
         Command::Quarantine(command) => messages::quarantine(session, command).await,
-        Command::Config(_) => local::config(session),
+        Command::Config(_) => local::config(session).await,
         Command::Init(args) => local::init(session, &args),
         Command::Up(_) | Command::Run(_) | Command::Explain(_) | Command::Completions(_) | Command::Man => {
             Err(Refusal::new(Code::Internal, "this command has no client").into())
