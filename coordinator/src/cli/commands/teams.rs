@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use posthouse_shared::name::AgentName;
 use posthouse_shared::team::TeamConfig;
-use posthouse_shared::wire::replies::{Done, TaskCounts, TeamReply, TeamView, TeamsReply};
+use posthouse_shared::wire::replies::{Done, MessageCounts, TaskCounts, TeamReply, TeamView, TeamsReply};
 use posthouse_shared::wire::requests::Request;
 
 use super::plural;
@@ -106,6 +106,9 @@ fn whole(team: &TeamView, look: &Look) -> String {
         "board",
         &format!("{tasks}, {in_progress} in progress, {completed} completed, {cancelled} cancelled"),
     );
+    let MessageCounts { accepted: _, ready, processing, done, quarantined } = team.messages;
+    let ready = plural(ready, "message ready", "messages ready");
+    field("mail", &format!("{ready}, {processing} in a turn, {done} done, {quarantined} in quarantine"));
     let rehome = team.config.rehome_after_ms.map_or_else(|| "never".to_owned(), |ms| span(ms / 1000));
     field("rehome", &rehome);
     if !team.config.busy_check {
