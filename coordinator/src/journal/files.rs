@@ -12,7 +12,7 @@
 //! [`Files::place`].
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use posthouse_shared::durable::{Files, Log};
 
@@ -26,6 +26,9 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 const SNAPSHOTS_KEPT: usize = 2;
 /// So many zero bytes in a row come from a torn write, not from a flipped bit.
 const TORN_ZEROS: usize = 8;
+
+/// Files by the index in their name.
+type ByIndex = BTreeMap<u64, PathBuf>;
 
 /// See the module.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ impl FilesJournal {
     }
 
     /// Segments by their first index, and snapshots by their index.
-    fn survey(&self) -> Result<(BTreeMap<u64, PathBuf>, BTreeMap<u64, PathBuf>), JournalError> {
+    fn survey(&self) -> Result<(ByIndex, ByIndex), JournalError> {
         let (mut segments, mut snapshots) = (BTreeMap::new(), BTreeMap::new());
         for name in self.files.list(&self.dir)? {
             let Some(name) = name.to_str() else { continue };
@@ -67,10 +70,7 @@ impl FilesJournal {
     }
 
     /// The newest snapshot that is whole, and what is wrong with newer ones.
-    fn newest(
-        &self,
-        snapshots: &BTreeMap<u64, PathBuf>,
-    ) -> Result<(Option<Snapshot>, Option<JournalError>), JournalError> {
+    fn newest(&self, snapshots: &ByIndex) -> Result<(Option<Snapshot>, Option<JournalError>), JournalError> {
         let mut wrong = None;
         for (index, path) in snapshots.iter().rev() {
             let bytes = self.files.read(path, FILE_BYTES_MAX)?;
@@ -127,7 +127,7 @@ impl FilesJournal {
     }
 
     /// Cuts a torn end off, durably; puts the end of line back where only that was lost.
-    fn heal(&self, path: &PathBuf, len: usize, end_of_line: bool) -> Result<(), JournalError> {
+    fn heal(&self, path: &Path, len: usize, end_of_line: bool) -> Result<(), JournalError> {
         tracing::warn!(path = %path.display(), len, "journal's end was torn, cut back");
         let mut log = self.files.open_log(path)?;
         log.truncate(u64::try_from(len).unwrap_or(u64::MAX))?;
