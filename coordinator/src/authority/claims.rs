@@ -219,13 +219,7 @@ impl Desk<'_> {
         if let Some(held) = board.held_by(me).next() {
             return Ok(Decided::Answer(Reply::Claimed(board.claimed(&held.id).map(Box::new))));
         }
-        let assigned = board.assigned_to(me).find(|task| claimable(self.team, task).is_ok());
-        let spec = self.member().and_then(|member| member.spec.as_ref());
-        let own = || {
-            let spec = spec.filter(|spec| spec.self_claim)?;
-            board.oldest_ready(spec.role.as_ref())
-        };
-        Ok(assigned.or_else(own).map_or(none, |task| self.grant(task)))
+        Ok(self.team.next_task(me).map_or(none, |task| self.grant(task)))
     }
 
     fn release(&self, task: &Arc<Task>, generation: Option<Generation>) -> Result<Decided, Refusal> {
@@ -383,4 +377,16 @@ fn stale(task: &Task, generation: Option<Generation>) -> Refusal {
     };
     let text = format!("claim{given} of task {} is not the present one: {now}", task.id);
     refuse(Code::WrongGeneration, text).next(format!("posthouse task show {}", task.id))
+}
+
+impl Team {
+    /// The task that a member which holds none would be given: one assigned to it, else (where it claims by
+    /// itself) the oldest of its role.
+    pub fn next_task(&self, agent: &AgentName) -> Option<&Arc<Task>> {
+        let assigned = self.board.assigned_to(agent).find(|task| claimable(self, task).is_ok());
+        assigned.or_else(|| {
+            let spec = self.members.get(agent)?.spec.as_ref().filter(|spec| spec.self_claim)?;
+            self.board.oldest_ready(spec.role.as_ref())
+        })
+    }
 }
