@@ -2,7 +2,7 @@
 //! acknowledged by naming them (`seen`) in the next request; what is not named comes again. A restart gives
 //! the leases back without counting an attempt: looking is not trying.
 //!
-//! On disk at return of [`Inboxes::read`]: what was named in `seen` is in `done/`.
+//! On disk at return of [`Inboxes::read`] and [`Inboxes::acknowledge`]: what was named in `seen` is in `done/`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -39,15 +39,7 @@ impl Inboxes {
     ) -> Result<Vec<Claimed>, MailboxError> {
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
         let held = handed.entry(mailbox.agent().clone()).or_default();
-        let named: Vec<_> = held
-            .iter()
-            .filter(|claimed| seen.contains(&claimed.lease.id()))
-            .map(|claimed| claimed.lease)
-            .collect();
-        if !named.is_empty() {
-            mailbox.ack(&named)?;
-            held.retain(|claimed| !seen.contains(&claimed.lease.id()));
-        }
+        acknowledge(mailbox, held, seen)?;
         let room = limit.saturating_sub(held.len());
         if room > 0 {
             held.extend(mailbox.claim(Batch {
@@ -59,6 +51,12 @@ impl Inboxes {
         Ok(held.iter().take(limit).cloned().collect())
     }
 
+    /// Acknowledges `seen` and hands out nothing.
+    pub fn acknowledge(&self, mailbox: &Mailbox, seen: &[MessageId]) -> Result<(), MailboxError> {
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        acknowledge(mailbox, handed.entry(mailbox.agent().clone()).or_default(), seen)
+    }
+
     /// What is handed out just now, without change.
     pub fn handed(&self, agent: &AgentId) -> Vec<Claimed> {
         self.handed.lock().unwrap_or_else(PoisonError::into_inner).get(agent).cloned().unwrap_or_default()
@@ -68,4 +66,17 @@ impl Inboxes {
     pub fn forget(&self, agent: &AgentId) {
         self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(agent);
     }
+}
+
+fn acknowledge(mailbox: &Mailbox, held: &mut Vec<Claimed>, seen: &[MessageId]) -> Result<(), MailboxError> {
+    let named: Vec<_> = held
+        .iter()
+        .filter(|claimed| seen.contains(&claimed.lease.id()))
+        .map(|claimed| claimed.lease)
+        .collect();
+    if !named.is_empty() {
+        mailbox.ack(&named)?;
+        held.retain(|claimed| !seen.contains(&claimed.lease.id()));
+    }
+    Ok(())
 }

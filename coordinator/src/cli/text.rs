@@ -48,8 +48,11 @@ fn date(stamp: Stamp) -> String {
     stamp.timestamp().strftime("%Y-%m-%d").to_string()
 }
 
-/// Milliseconds as `0.3s`.
+/// Milliseconds as `0.3s`; below a tenth of a second as `40ms`.
 pub fn age(ms: u64) -> String {
+    if (1..100).contains(&ms) {
+        return format!("{ms}ms");
+    }
     if ms < 10_000 { format!("{}.{}s", ms / 1000, ms % 1000 / 100) } else { span(ms / 1000) }
 }
 
@@ -65,7 +68,7 @@ mod tests {
             [0, 1023, 2150, 5 << 20, 3 << 40].map(bytes).join("|"),
             "0 B|1023 B|2.0 KiB|5.0 MiB|3072.0 GiB"
         );
-        assert_eq!([300, 9_990, 61_000].map(age).join("|"), "0.3s|9.9s|1m01s");
+        assert_eq!([0, 40, 300, 9_990, 61_000].map(age).join("|"), "0.0s|40ms|0.3s|9.9s|1m01s");
     }
 
     #[test]

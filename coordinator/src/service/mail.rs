@@ -75,7 +75,6 @@ impl Service {
         timeout_ms: u64,
     ) -> Result<Value, Refusal> {
         let (id, own) = self.inbox_of(&caller, &team, &name)?;
-        let peek = peek || !own;
         let limit = if limit == 0 { INBOX_DEFAULT } else { limit.min(INBOX_MAX) };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mailbox = self.node()?.mailboxes().get(&id).map_err(|error| error.refusal())?;
@@ -90,9 +89,16 @@ impl Service {
         loop {
             changes.mark_unchanged();
             let (named, mailbox) = (std::mem::take(&mut seen), mailbox.clone());
-            let reply =
-                self.blocking(move |s| {
-                    if peek { s.look(&mailbox, limit) } else { s.hand_out(&mailbox, &named, limit) }
+            let reply = self
+                .blocking(move |s| match (own, peek) {
+                    (true, false) => s.hand_out(&mailbox, &named, limit),
+                    // The command line acknowledges what it has printed with a last look.
+                    (true, true) => {
+                        s.0.inboxes.acknowledge(&mailbox, &named).map_err(|error| error.refusal())?;
+                        s.live().bump();
+                        s.look(&mailbox, limit)
+                    }
+                    (false, _) => s.look(&mailbox, limit),
                 })
                 .await?;
             if !reply.messages.is_empty() || tokio::time::Instant::now() >= until || closing.begun() {

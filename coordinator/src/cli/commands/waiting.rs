@@ -14,7 +14,7 @@ use crate::cli::args::{EventsArgs, WaitArgs};
 use crate::cli::failure::Ended;
 use crate::cli::follow::Parser;
 use crate::cli::progress::Progress;
-use crate::cli::text::span;
+use crate::cli::text::{age, span};
 use crate::cli::world::{LOST_MAX, Session, unhurried};
 
 /// First pause before a lost stream is opened again; doubles.
@@ -63,7 +63,7 @@ pub async fn wait(session: &mut Session<'_>, args: WaitArgs) -> Result<u8, Ended
 }
 
 fn over(args: &WaitArgs, state: &str) -> Refusal {
-    let time = span(args.timeout.as_secs());
+    let time = age(u64::try_from(args.timeout.as_millis()).unwrap_or(u64::MAX));
     let thing = args.condition.split('=').next().unwrap_or("");
     let thing = thing.split_once('/').map_or(thing, |(_, name)| name);
     Refusal::new(Code::WaitTimedOut, format!("{} did not come true within {time}", args.condition))
