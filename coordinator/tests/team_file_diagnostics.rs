@@ -258,6 +258,15 @@ fn a_variable_that_is_not_set_is_marked_where_it_stands() {
 }
 
 #[test]
+fn what_only_a_shell_understands_is_left_to_it() {
+    let shell = "${x:-y} ${x-} ${#x} ${x%.c} $x $(y)";
+    let text = format!("{MEMBER}[[task]]\nid = \"a\"\nsubject = \"{shell}\"\n");
+    let file = TeamFile::parse(&text, &Place::new().source(&[])).unwrap();
+    assert_eq!(file.tasks[0].subject, shell);
+    assert_eq!(messages(&text.replace("$x ", "${ x }")), ["no variable \" x \""]);
+}
+
+#[test]
 fn programs_are_looked_for_beside_the_file_and_above_it() {
     let place = Place::new();
     let text = MEMBER.replace("[\"sh\"]", "[\"bin/tool\"]");
