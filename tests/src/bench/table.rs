@@ -18,7 +18,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// What was measured, round by round.
     pub values: Vec<f64>,
-    /// What must be reached.
+    /// What must be reached; infinite where it is only told.
     pub target: f64,
     /// In which direction.
     pub better: Better,
@@ -62,7 +62,11 @@ pub fn print(rows: &[Row]) -> bool {
             .iter()
             .map(|figure| {
                 let sign = if figure.better == Better::More { "≥" } else { "≤" };
-                let target = format!("({sign} {} {})", figure.target, figure.unit);
+                let target = if figure.target.is_finite() {
+                    format!("({sign} {} {})", figure.target, figure.unit)
+                } else {
+                    format!("({})", figure.unit)
+                };
                 match (figure.value(), figure.reached()) {
                     (Some(value), Some(true)) => format!("{value:.2} {target} ok"),
                     (Some(value), _) => {
