@@ -213,7 +213,7 @@ impl World {
                 Told::Done => matches!(state, Some(Stage::Done) | None),
                 Told::Quarantined => state == Some(Stage::Quarantined),
             };
-            assert!(fits, "{at}: told {told:?}, found {located:?} of {message:?}\n{files:?}");
+            assert!(fits, "{at}: told {told:?}, found {located:?} of {:?}\n{files:?}", message.envelope.body);
             if *told == Told::Nothing && state.is_some() {
                 *told = Told::Unsure;
             }
@@ -227,7 +227,7 @@ impl World {
             if *told == Told::Done {
                 assert!(
                     matches!(mailbox.deliver(message, Marks::NONE), Ok(Delivered::Duplicate(_))),
-                    "{at}: {message:?} was taken again"
+                    "{at}: {id} was taken again"
                 );
             }
         }

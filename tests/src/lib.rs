@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`home`] | a data directory with its logs, kept when its test fails; the command line on it |
 //! | [`cluster`] | a running coordinator: ready, kill -9, SIGTERM, died by itself; waiting for facts |
+//! | [`bench`] | what `mailbox-bench` measures |
 //! | [`api`] | requests over HTTP without the command line, for load and races |
 //! | [`events`] | what happens, as it happens |
 //! | [`processes`] | whether a process lives |
@@ -26,6 +27,7 @@
 )]
 
 pub mod api;
+pub mod bench;
 pub mod cluster;
 pub mod events;
 pub mod home;

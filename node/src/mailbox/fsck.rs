@@ -24,6 +24,8 @@ use super::quarantine::{REASON_SUFFIX, Reason};
 use super::{BIRTH, DONE, Key, LOCK, Mailboxes, PROCESSING, QUARANTINE, READY, STATES, Setup, TMP};
 
 const LINES_BYTES_MAX: u64 = 8 << 30;
+/// Settled by opening the mailbox.
+const TWICE: &str = "twice";
 const BROKEN_SUFFIX: &str = ".broken";
 
 /// What is wrong with one file.
@@ -225,7 +227,8 @@ impl Check<'_> {
     fn look(&mut self, reader: &Reader<'_>, dir: &Path, cursors: &Seen) -> Result<Vec<Wrong>, FsckError> {
         let mut wrong = Vec::new();
         let mut places: HashMap<Key, PathBuf> = HashMap::new();
-        for state in STATES {
+        // The last state first: of two copies the earlier one is the wrong one.
+        for state in STATES.into_iter().rev() {
             let names = self.list(&dir.join(state))?;
             for name in &names {
                 let path = dir.join(state).join(name);
@@ -275,11 +278,11 @@ impl Check<'_> {
         };
         if let Some(other) = places.insert(Key::of(&parsed), path.to_owned()) {
             let other = other.strip_prefix(self.data).unwrap_or(&other).display().to_string();
-            return Err(Reason::of("twice", format!("the same message is also {other}")));
+            return Err(Reason::of(TWICE, format!("the same message is also {other}")));
         }
         let settled = cursors.contains(&parsed);
         if settled && (state == READY || state == PROCESSING) {
-            return Err(Reason::of("twice", "its number was settled before".to_owned()));
+            return Err(Reason::of(TWICE, "its number was settled before".to_owned()));
         }
         if state == QUARANTINE {
             return Ok(());
@@ -317,7 +320,7 @@ impl Check<'_> {
             let reason = Reason::of(&breach.code, breach.text.clone());
             if wrong.state == QUARANTINE {
                 breach.repaired = mailbox.0.give_reason(&wrong.path, &reason).is_ok();
-            } else if self.files.exists(&wrong.path) {
+            } else if breach.code != TWICE && self.files.exists(&wrong.path) {
                 mailbox.0.put_aside(&wrong.path, &reason)?;
                 breach.repaired = true;
             } else {

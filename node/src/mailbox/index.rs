@@ -83,7 +83,11 @@ pub struct Index {
 /// Makes an index of many names, in any order, faster than one by one.
 #[derive(Debug, Default)]
 pub struct Builder {
-    queues: HashMap<LaneKey, Vec<Entry>>,
+    queues: Vec<(LaneKey, Vec<Entry>)>,
+    /// Where in `queues` a lane is.
+    at: HashMap<LaneKey, usize>,
+    /// The lane of the name before: mostly the same again.
+    last: usize,
     outside: BTreeMap<Rank, FileName>,
     twice: bool,
 }
@@ -93,10 +97,23 @@ impl Builder {
     pub fn push(&mut self, name: &FileName) {
         match name.place {
             Some(place) if !name.outside() => {
-                self.queues.entry(place.key).or_default().push(Entry::of(name, place.seq));
+                if let Some(queue) = self.queue(place.key) {
+                    queue.push(Entry::of(name, place.seq));
+                }
             }
             Some(_) | None => self.twice |= self.outside.insert(Rank::of(name), *name).is_some(),
         }
+    }
+
+    fn queue(&mut self, key: LaneKey) -> Option<&mut Vec<Entry>> {
+        if self.queues.get(self.last).is_none_or(|(last, _)| *last != key) {
+            let next = self.queues.len();
+            self.last = *self.at.entry(key).or_insert(next);
+            if self.last == next {
+                self.queues.push((key, Vec::new()));
+            }
+        }
+        self.queues.get_mut(self.last).map(|(_, queue)| queue)
     }
 
     /// The index, and whether some place or id came twice (one of the two is left out).

@@ -70,7 +70,7 @@ const PROCESSING: &str = "processing";
 const DONE: &str = "done";
 const QUARANTINE: &str = "quarantine";
 const TMP: &str = "tmp";
-const STATES: [&str; 4] = [READY, PROCESSING, DONE, QUARANTINE];
+const STATES: [&str; 4] = [READY, PROCESSING, QUARANTINE, DONE];
 const BIRTH: &str = "birth";
 const LOCK: &str = "lock";
 
