@@ -59,6 +59,8 @@ pub struct Told {
     pub requests: Vec<(Caller, Request)>,
     pub answered: BTreeMap<String, String>,
     pub fail_completions: u32,
+    /// Completions are kept here too, so that they survive the process.
+    pub ledger: Option<PathBuf>,
 }
 
 #[derive(Debug, Default)]
@@ -122,10 +124,17 @@ impl AuthorityPort for FakePort {
                 told.fail_completions -= 1;
                 return Err(Refusal::new(Code::CoordinatorUnreachable, "away"));
             }
-            if told.answered.insert(request.to_owned(), result.to_owned()).is_none() {
+            let first = told.answered.insert(request.to_owned(), result.to_owned()).is_none();
+            if first && let Some(ledger) = &told.ledger {
+                let mut kept = std::fs::read_to_string(ledger).unwrap_or_default();
+                kept.push_str(&format!("{request}\t{result}\n"));
+                Files::real().replace(ledger, kept.as_bytes()).unwrap();
+            }
+            if first {
                 told.completed.push((claim.clone(), result.to_owned()));
             }
             told.held = None;
+            told.tasks.retain(|task| task.id != claim.task);
             Ok(())
         })
     }
@@ -182,6 +191,22 @@ pub fn residence(host: &str, birth: u64) -> Residence {
         generation: generation(birth),
         host: host.parse().unwrap(),
         standing: Standing::Active,
+    }
+}
+
+impl FakePort {
+    /// An authority that remembers completions in a file, with one task that is not completed yet.
+    pub fn with_ledger(ledger: PathBuf) -> Arc<Self> {
+        let port = Arc::<Self>::default();
+        let kept = std::fs::read_to_string(&ledger).unwrap_or_default();
+        port.with(|told| {
+            let entry =
+                |line: &str| line.split_once('\t').map(|(id, result)| (id.to_owned(), result.to_owned()));
+            told.answered = kept.lines().filter_map(entry).collect();
+            told.tasks = if told.answered.is_empty() { vec![task(1)] } else { Vec::new() };
+            told.ledger = Some(ledger);
+        });
+        port
     }
 }
 
@@ -342,5 +367,17 @@ impl Bench {
     pub fn send_from_other(&self, body: &str) {
         let draft = Draft { from: id("other"), ..draft(Kind::Message, body) };
         self.node.post().send(draft).unwrap();
+    }
+}
+
+impl Bench {
+    /// What the lead has got, without taking it.
+    pub fn lead_bodies(&self) -> Vec<(Kind, String)> {
+        let mailbox = self.node.mailboxes().get(&id("lead")).unwrap();
+        let content = |seen: posthouse_node::mailbox::Peeked| {
+            let envelope = seen.message.envelope;
+            (envelope.kind, envelope.body.unwrap_or_default())
+        };
+        mailbox.peek(1_000).unwrap().into_iter().map(content).collect()
     }
 }
