@@ -1,4 +1,5 @@
-//! The real disk. The only file that may call the writing half of `std::fs`.
+//! The real disk. The only file that may call the writing half of `std::fs`. Files are made for their user
+//! alone (0600, directories 0700): mail and keys are nobody else's business.
 
 #![expect(clippy::disallowed_methods, reason = "this is the durable layer that the others must use")]
 
@@ -7,6 +8,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::RawDir;
@@ -19,7 +21,7 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        std::fs::write(path, bytes)
+        create(path)?.write_all(bytes)
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
@@ -27,7 +29,7 @@ impl Disk for RealDisk {
     }
 
     fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = File::create(path)?;
+        let mut file = create(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     }
@@ -49,7 +51,7 @@ impl Disk for RealDisk {
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        match std::fs::create_dir(dir) {
+        match std::fs::DirBuilder::new().mode(0o700).create(dir) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
             created => created,
         }
@@ -95,8 +97,12 @@ impl Disk for RealDisk {
     }
 
     fn open_append(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
-        Ok(Box::new(RealAppend(OpenOptions::new().create(true).append(true).open(path)?)))
+        Ok(Box::new(RealAppend(OpenOptions::new().create(true).append(true).mode(0o600).open(path)?)))
     }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 struct RealLock(File);
