@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use posthouse_shared::codes::Code;
 use posthouse_shared::durable::Files;
 use posthouse_shared::identity::sha256_hex;
@@ -27,6 +28,8 @@ use crate::port::AuthorityPort;
 
 /// Longest path that a Unix socket's address surely takes.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
+/// A body that is too long is read up to this many times the limit.
+const DRAIN: usize = 16;
 
 /// The tokens that are good now. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -168,12 +171,35 @@ async fn reply(serving: &Serving, request: HttpRequest) -> Result<Value, Refusal
         })?;
     let method = request.method().to_string();
     let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
-    let body = to_bytes(request.into_body(), serving.bytes_max).await.map_err(|error| {
-        let text = format!("the request's body cannot be read, or has more than {} bytes", serving.bytes_max);
-        Refusal::new(Code::BadRequest, text).because(&error)
-    })?;
+    let body = read_body(request.into_body(), serving.bytes_max).await?;
     let request = Request::from_http(&method, &path, &body)?;
     serving.port.request(caller, request).await
+}
+
+/// Reads a body of at most `bytes_max`. Of a longer one some more is read and dropped, so that the client has
+/// written it and hears the answer instead of a broken connection.
+async fn read_body(mut body: Body, bytes_max: usize) -> Result<Vec<u8>, Refusal> {
+    let (mut bytes, mut all) = (Vec::new(), 0usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            Refusal::new(Code::BadRequest, "the request's body cannot be read").because(&error)
+        })?;
+        let data = frame.data_ref().map_or(&[][..], |data| data);
+        all = all.saturating_add(data.len());
+        if all <= bytes_max {
+            bytes.extend_from_slice(data);
+        } else {
+            bytes = Vec::new();
+            if all > bytes_max.saturating_mul(DRAIN) {
+                break;
+            }
+        }
+    }
+    if all > bytes_max {
+        let text = format!("the request's body has more than {bytes_max} bytes");
+        return Err(Refusal::new(Code::BadRequest, text).effect("nothing was done"));
+    }
+    Ok(bytes)
 }
 
 /// The HTTP status that a refusal goes with.

@@ -120,7 +120,7 @@ struct Inner {
 }
 
 struct Agent {
-    setup: watch::Sender<AgentSetup>,
+    setup: watch::Sender<Arc<AgentSetup>>,
     close: watch::Sender<Option<Close>>,
     ended: watch::Receiver<bool>,
 }
@@ -180,7 +180,7 @@ impl Node {
         )?;
         let runner = CommandRunner::new(Arc::clone(&options.limits), children.clone(), runners.clone());
         let deps = Arc::new(Deps {
-            environment: child_environment(options.environment, &options.bin_dir),
+            environment: Arc::new(child_environment(options.environment, &options.bin_dir)),
             data: options.data,
             files: options.files,
             key: options.key,
@@ -265,7 +265,7 @@ impl NodeHandle {
         match known {
             Some((true, _)) => {
                 if let Some(agent) = self.lock_agents().get(&setup.id) {
-                    agent.setup.send_replace(setup.clone());
+                    agent.setup.send_replace(Arc::new(setup.clone()));
                 }
                 return self.0.mailboxes.get(&setup.id);
             }
@@ -285,17 +285,21 @@ impl NodeHandle {
 
     fn start_agent(&self, setup: AgentSetup, mailbox: Mailbox) {
         let id = setup.id.clone();
-        let (setup_sender, setups) = watch::channel(setup);
+        let (setup_sender, setups) = watch::channel(Arc::new(setup));
         let close = watch::Sender::new(*self.0.closing.borrow());
         let (ended, has_ended) = watch::channel(false);
         let signals =
             Signals { board: self.board(&id.team).subscribe(), setup: setups, close: close.subscribe() };
         let deps = Arc::clone(&self.0.deps);
         self.lock_agents().insert(id, Agent { setup: setup_sender, close, ended: has_ended });
-        self.0.teammates.start("teammate", async move {
-            live(deps, mailbox, signals).await;
+        // Boxed step by step: a teammate at rest is the future of its loop and nothing else.
+        let living = Box::pin(async move {
+            if let Some(teammate) = Box::pin(open(deps, mailbox, signals)).await {
+                Box::pin(teammate.run()).await;
+            }
             ended.send_replace(true);
         });
+        self.0.teammates.start("teammate", living);
     }
 
     /// Ends a teammate's loop, its turn at once, and waits for it. Its mailbox stays.
@@ -376,18 +380,18 @@ impl NodeHandle {
     }
 }
 
-/// Opens a teammate, trying again while the disk does not let it, and lets it live.
-async fn live(deps: Arc<Deps>, mailbox: Mailbox, signals: Signals) {
+/// Opens a teammate, trying again while the disk does not let it. Nothing where the node closes first.
+async fn open(deps: Arc<Deps>, mailbox: Mailbox, signals: Signals) -> Option<Box<Teammate>> {
     let mut pauses = Pauses::new(&deps.limits, mailbox.agent().to_string());
     let Signals { board, setup, mut close } = signals;
     loop {
         if close.borrow().is_some() {
-            return;
+            return None;
         }
-        let now = setup.borrow().clone();
+        let now = Arc::clone(&setup.borrow());
         let again = Signals { board: board.clone(), setup: setup.clone(), close: close.clone() };
         match Teammate::open(Arc::clone(&deps), now, mailbox.clone(), again).await {
-            Ok(teammate) => return Box::pin(teammate.run()).await,
+            Ok(teammate) => return Some(Box::new(teammate)),
             Err(error) => {
                 let pause = pauses.pause();
                 tracing::error!(agent = %mailbox.agent(), %error, ?pause, "cannot start teammate, trying again");

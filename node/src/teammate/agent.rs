@@ -66,7 +66,7 @@ struct Timers {
 /// One teammate.
 pub(crate) struct Teammate {
     pub(super) deps: Arc<Deps>,
-    pub(super) setup: AgentSetup,
+    pub(super) setup: Arc<AgentSetup>,
     pub(super) mailbox: Mailbox,
     pub(super) history: Arc<Mutex<History>>,
     pub(super) mind: Mind,
@@ -81,7 +81,7 @@ pub(crate) struct Teammate {
     pub(super) close: watch::Receiver<Option<Close>>,
     mail: watch::Receiver<u64>,
     board: watch::Receiver<u64>,
-    setups: watch::Receiver<AgentSetup>,
+    setups: watch::Receiver<Arc<AgentSetup>>,
     troubles: Pauses,
     timers: Timers,
     /// What the authority holds our standing to be.
@@ -105,7 +105,7 @@ impl Teammate {
     /// Opens history and session of a teammate. Nothing of it runs yet.
     pub async fn open(
         deps: Arc<Deps>,
-        setup: AgentSetup,
+        setup: Arc<AgentSetup>,
         mailbox: Mailbox,
         signals: Signals,
     ) -> Result<Self, TeammateError> {
@@ -121,7 +121,7 @@ impl Teammate {
                 agent: setup.id.clone(),
                 runner: setup.spec.runner.clone(),
                 cwd: setup.spec.cwd.clone(),
-                environment: deps.environment.clone(),
+                environment: Arc::clone(&deps.environment),
             })
             .await?;
         let fold = history.fold();
@@ -135,7 +135,8 @@ impl Teammate {
             Standing::Failed => Rest::Failed { since: setup.since },
             Standing::Shutdown => Rest::Shutdown,
         };
-        let mind = Mind::new(rest, fold.commanded);
+        // Commands from before this home count as applied; a later one still lies in the mailbox, or was noted.
+        let mind = Mind::new(rest, fold.commanded.max(setup.command.min(setup.generation)));
         let pauses = Pauses::new(&deps.limits, setup.id.to_string());
         Ok(Self {
             believed: setup.standing,
@@ -163,30 +164,31 @@ impl Teammate {
     }
 
     /// Lives: recovers what a crash left, then hears and acts until it is shut down or its node closes.
-    pub async fn run(mut self) {
-        if let Err(error) = self.recover().await {
+    pub async fn run(mut self: Box<Self>) {
+        // What is done between two waits is boxed, so that a teammate at rest costs what it needs to hear.
+        if let Err(error) = Box::pin(self.recover()).await {
             self.trouble("recover", &error);
         }
         loop {
-            if let Err(error) = self.act().await {
+            if let Err(error) = Box::pin(self.act()).await {
                 self.trouble("go on", &error);
             }
             if self.mind.wants() == Wants::End && (self.mind.closing || !self.owes_standing()) {
                 break;
             }
             let heard = self.hear().await;
-            self.take(heard).await;
+            Box::pin(self.take(heard)).await;
         }
-        self.leave().await;
+        Box::pin(self.leave()).await;
     }
 
     /// Does what can be done now, between two things that are heard.
     async fn act(&mut self) -> Result<(), TeammateError> {
-        if self.timers.trouble.is_some() && !self.mind.closing {
-            return Ok(());
-        }
         if !self.mind.closing {
             self.take_orders().await?;
+            if self.timers.trouble.is_some() {
+                return Ok(());
+            }
         }
         if self.mind.state() != AgentState::Running
             && let Some(newest) = self.lead_mail().await?
@@ -251,7 +253,7 @@ impl Teammate {
                 self.session.cancel(Cancel::Now);
             }
             Heard::Session(Event::Done(outcome)) => self.ended(outcome).await,
-            Heard::Setup => self.setup = self.setups.borrow_and_update().clone(),
+            Heard::Setup => self.setup = Arc::clone(&self.setups.borrow_and_update()),
             Heard::Timer => self.timers_over().await,
         }
     }
@@ -440,7 +442,7 @@ impl Teammate {
     }
 
     /// Gives back what it still holds and closes the session.
-    async fn leave(mut self) {
+    async fn leave(mut self: Box<Self>) {
         if self.current.is_some() {
             // Only where the loop was left without hearing of the turn's end; the recovery sees to it.
             tracing::warn!(agent = %self.setup.id, "leaves in a turn");

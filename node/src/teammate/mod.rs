@@ -93,13 +93,13 @@ pub(crate) struct Deps {
     pub runner: Arc<dyn Runner>,
     pub tokens: Tokens,
     pub socket: PathBuf,
-    pub environment: BTreeMap<OsString, OsString>,
+    pub environment: Arc<BTreeMap<OsString, OsString>>,
 }
 
 /// What a teammate hears from its node, beside its mailbox.
 pub(crate) struct Signals {
     pub board: watch::Receiver<u64>,
-    pub setup: watch::Receiver<AgentSetup>,
+    pub setup: watch::Receiver<Arc<AgentSetup>>,
     pub close: watch::Receiver<Option<Close>>,
 }
 
