@@ -2,6 +2,7 @@
 //!
 //! | room | what it holds |
 //! |---|---|
+//! | [`cli`] | the command line: arguments, client, tables, errors |
 //! | [`config`] | settings by layers, each with its origin; the only reader of the environment |
 //! | [`data`] | the data directory and who holds it |
 //! | [`events`] | what happened, for followers |
@@ -11,6 +12,7 @@
 //! | [`prefix`], [`signals`] | ids by their beginning; SIGINT and SIGTERM |
 //! | [`team_file`] | team files: read, checked, resolved |
 
+pub mod cli;
 pub mod config;
 pub mod data;
 pub mod events;

@@ -32,10 +32,20 @@ enum Place {
 }
 
 impl Mailbox {
-    /// Stores a message. Synced at return, on `Duplicate` too.
+    /// Stores a message, sorted by its stamp. Synced at return, on `Duplicate` too.
     pub fn deliver(&self, message: &Sealed, marks: Marks) -> Result<Delivered, MailboxError> {
+        self.deliver_at(message, message.envelope.created_at, marks)
+    }
+
+    /// The same, sorted by `order_at`: the arrival, where the stamp of another host is skewed.
+    pub fn deliver_at(
+        &self,
+        message: &Sealed,
+        order_at: Stamp,
+        marks: Marks,
+    ) -> Result<Delivered, MailboxError> {
         let inner = &self.0;
-        let name = inner.arriving(message, marks)?;
+        let name = inner.arriving(message, order_at, marks)?;
         match inner.take_place(&name)? {
             Place::Duplicate(stage) => Ok(Delivered::Duplicate(stage)),
             Place::Taken => {
@@ -57,10 +67,11 @@ impl Mailbox {
     pub fn deliver_many(&self, messages: &[Sealed]) -> Vec<Result<Delivered, MailboxError>> {
         let inner = &self.0;
         let mut answers = Vec::with_capacity(messages.len());
+        let mut again = Vec::new();
         let mut keys = HashSet::with_capacity(messages.len());
         let mut taken: Vec<(usize, FileName, PathBuf)> = Vec::with_capacity(messages.len());
         for (at, message) in messages.iter().enumerate() {
-            let name = match inner.arriving(message, Marks::NONE) {
+            let name = match inner.arriving(message, message.envelope.created_at, Marks::NONE) {
                 Ok(name) => name,
                 Err(error) => {
                     answers.push(Err(error));
@@ -69,6 +80,7 @@ impl Mailbox {
             };
             // A duplicate within the batch would wait for itself.
             if !keys.insert(Key::of(&name)) {
+                again.push((at, message));
                 answers.push(Ok(Delivered::Duplicate(Stage::Stored)));
                 continue;
             }
@@ -93,6 +105,12 @@ impl Mailbox {
         }
         let landed = inner.place_written(&taken, &mut answers);
         inner.land(&landed);
+        for (at, message) in again {
+            let answer = self.deliver(message, Marks::NONE);
+            if let Some(slot) = answers.get_mut(at) {
+                *slot = answer;
+            }
+        }
         answers
     }
 
@@ -109,7 +127,7 @@ impl Mailbox {
 
 impl Inner {
     /// The name under which a message arrives; refuses what is not for this mailbox.
-    fn arriving(&self, message: &Sealed, marks: Marks) -> Result<FileName, MailboxError> {
+    fn arriving(&self, message: &Sealed, order_at: Stamp, marks: Marks) -> Result<FileName, MailboxError> {
         let envelope = &message.envelope;
         if envelope.recipient() != self.agent {
             return Err(MailboxError::WrongRecipient {
@@ -126,13 +144,7 @@ impl Inner {
                 birth: self.birth,
             });
         }
-        Ok(FileName::arriving(envelope, self.order_at(envelope.created_at), marks))
-    }
-
-    /// The stamp, or the arrival where the stamp is too far ahead.
-    pub(super) fn order_at(&self, created_at: Stamp) -> Stamp {
-        let now = self.shared.setup.clock.now();
-        if created_at.since(now) > self.limits().max_skew() { now } else { created_at }
+        Ok(FileName::arriving(envelope, order_at, marks))
     }
 
     /// Takes the place of a message; waits where the same one is being written at this moment.

@@ -9,11 +9,11 @@ use posthouse_shared::durable::DurableError;
 use posthouse_shared::message::{Sealed, Vouched};
 use posthouse_shared::name::MessageId;
 
+use super::content::Content;
 use super::error::MailboxError;
 use super::index::Which;
 use super::name::{FileName, Incarnation, Marks};
 use super::quarantine::Reason;
-use super::recover::{Content, read_content};
 use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, READY};
 
 /// How much a claim takes at most. At least one message, however large, where one is ready.
@@ -42,6 +42,11 @@ impl Lease {
     /// The message.
     pub const fn id(&self) -> MessageId {
         self.name.id
+    }
+
+    /// Which attempt its turn is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.name.attempt.into()
     }
 
     /// Who took it.
@@ -193,7 +198,7 @@ impl Mailbox {
     /// over it and acks, releases or quarantines it.
     pub fn orphans(&self) -> Result<Vec<Claimed>, MailboxError> {
         let inner = &self.0;
-        let own = inner.shared.setup.incarnation;
+        let own = inner.core.setup.incarnation;
         inner.with(|loaded| {
             let mut names: Vec<FileName> =
                 loaded.held.values().filter(|name| name.holder != Some(own)).copied().collect();
@@ -217,7 +222,7 @@ impl Inner {
         while claimed.len() < batch.messages_max.max(1)
             && let Some(name) = loaded.index.first(batch.only)
         {
-            let held = name.held(self.shared.setup.incarnation);
+            let held = name.held(self.core.setup.incarnation);
             let (ready, processing) = (self.path(READY, &name), self.path(PROCESSING, &held));
             match self.files().rename_unsynced(&ready, &processing) {
                 Ok(()) => {}
@@ -267,7 +272,7 @@ impl Inner {
         path: &Path,
         held: &FileName,
     ) -> Result<Option<(Sealed, Vouched)>, MailboxError> {
-        match read_content(self, path, held)? {
+        match self.read_content(path, held)? {
             Content::Good(message, vouched) => Ok(Some((*message, vouched))),
             Content::Bad(reason) => {
                 loaded.held.remove(&held.id);

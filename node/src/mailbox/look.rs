@@ -5,9 +5,9 @@ use posthouse_shared::message::{Sealed, Vouched};
 use posthouse_shared::name::MessageId;
 use posthouse_shared::wire::replies::Stage;
 
+use super::content::Content;
 use super::error::MailboxError;
 use super::name::{Class, FileName, Marks};
-use super::recover::{Content, read_content};
 use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY};
 
 /// How many messages are where.
@@ -25,7 +25,7 @@ pub struct Counts {
 
 /// A ready message that was only looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct Peeked {
     /// The message.
     pub message: Sealed,
     /// Who vouches for it.
@@ -76,13 +76,12 @@ impl Mailbox {
 
     /// The first ready messages in the order of claims. What cannot be read is left out: the claim will
     /// quarantine it.
-    pub fn peek(&self, limit: usize) -> Result<Vec<Seen>, MailboxError> {
+    pub fn peek(&self, limit: usize) -> Result<Vec<Peeked>, MailboxError> {
         let names = self.0.with(|loaded| Ok(loaded.index.in_order(limit)))?;
         let mut seen = Vec::with_capacity(names.len());
         for name in names {
-            if let Content::Good(message, vouched) = read_content(&self.0, &self.0.path(READY, &name), &name)?
-            {
-                seen.push(Seen {
+            if let Content::Good(message, vouched) = self.0.read_content(&self.0.path(READY, &name), &name)? {
+                seen.push(Peeked {
                     message: *message,
                     vouched,
                     order_at: name.order_at,
@@ -113,7 +112,7 @@ impl Mailbox {
         let inner = &self.0;
         let found = self.names(|other| other == id, 1)?;
         let Some((state, name)) = found.first() else { return Ok(None) };
-        match read_content(inner, &inner.path(state, name), name)? {
+        match inner.read_content(&inner.path(state, name), name)? {
             Content::Good(message, vouched) => Ok(Some((*message, vouched))),
             Content::Bad(_) => Ok(None),
         }

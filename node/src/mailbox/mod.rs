@@ -14,15 +14,19 @@
 //! | [`name`] | what a file's name says |
 //! | [`index`] | the order of claims |
 //! | [`dedup`] | what was ever taken |
+//! | `content` | what bytes are as a message |
 //! | `deliver`, `lease`, `quarantine` | the moves, each with its order of syncs |
 //! | `recover` | reading a directory, healing what a crash left, adopting foreign files |
 //! | `watch` | files of other programs |
 //! | `look` | questions that move nothing |
 //! | `prune` | how `done/` stays bounded |
+//! | [`fsck`] | the same rules, checked offline |
 
+mod content;
 pub mod dedup;
 mod deliver;
 pub mod error;
+pub mod fsck;
 
 pub mod index;
 mod lease;
@@ -52,7 +56,7 @@ pub use deliver::Delivered;
 pub use error::MailboxError;
 pub use index::Which;
 pub use lease::{Batch, Claimed, Lease, Release};
-pub use look::{Counts, Located, Seen as Peeked};
+pub use look::{Counts, Located, Peeked};
 pub use name::{Incarnation, Marks};
 pub use prune::Pruned;
 pub use quarantine::{Quarantined, Reason};
@@ -96,19 +100,24 @@ pub struct Setup {
 #[derive(Clone)]
 pub struct Mailboxes(Arc<Shared>);
 
+/// The register of what is open. Mailboxes know only the [`Core`], so that all ends with the last handle.
 struct Shared {
+    core: Arc<Core>,
+    open: Mutex<BTreeMap<AgentId, Arc<Inner>>>,
+}
+
+struct Core {
     setup: Setup,
-    open: Mutex<BTreeMap<AgentId, Mailbox>>,
     watcher: watch::Watcher,
     tmp: AtomicU64,
 }
 
 /// One mailbox. Clones share it.
 #[derive(Clone)]
-pub struct Mailbox(Arc<Inner>);
+pub struct Mailbox(Arc<Inner>, Arc<Shared>);
 
 struct Inner {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
     agent: AgentId,
     birth: Birth,
     dir: PathBuf,
@@ -171,10 +180,12 @@ impl Mailboxes {
         setup.files.create_dirs(&setup.dir)?;
         setup.files.create_dirs(&setup.attic)?;
         let shared = Arc::new_cyclic(|shared| Shared {
-            setup,
+            core: Arc::new(Core {
+                setup,
+                watcher: watch::Watcher::start(shared.clone()),
+                tmp: AtomicU64::new(0),
+            }),
             open: Mutex::default(),
-            watcher: watch::Watcher::start(shared.clone()),
-            tmp: AtomicU64::new(0),
         });
         Ok(Self(shared))
     }
@@ -188,8 +199,8 @@ impl Mailboxes {
             Err(MailboxError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
-        let files = &self.0.setup.files;
-        let limit = self.0.setup.limits.mailboxes_per_host;
+        let files = &self.0.core.setup.files;
+        let limit = self.0.core.setup.limits.mailboxes_per_host;
         if lock(&self.0.open).len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
             return Err(MailboxError::TooMany { limit });
         }
@@ -209,12 +220,12 @@ impl Mailboxes {
     /// The mailbox of an agent. Reads its birth; its names are read when it is first used.
     pub fn get(&self, agent: &AgentId) -> Result<Mailbox, MailboxError> {
         let mut open = lock(&self.0.open);
-        if let Some(mailbox) = open.get(agent) {
-            return Ok(mailbox.clone());
+        if let Some(inner) = open.get(agent) {
+            return Ok(Mailbox(Arc::clone(inner), Arc::clone(&self.0)));
         }
         let dir = self.dir(agent);
         let path = dir.join(BIRTH);
-        let Some(bytes) = self.0.setup.files.read_if_there(&path, 64)? else {
+        let Some(bytes) = self.0.core.setup.files.read_if_there(&path, 64)? else {
             return Err(MailboxError::NotFound { agent: agent.clone() });
         };
         let birth = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok());
@@ -222,17 +233,17 @@ impl Mailboxes {
             file: path.display().to_string(),
             why: "not a generation".to_owned(),
         })?;
-        let mailbox = Mailbox(Arc::new(Inner {
-            shared: Arc::clone(&self.0),
+        let inner = Arc::new(Inner {
+            core: Arc::clone(&self.0.core),
             agent: agent.clone(),
             birth,
             dir,
             state: Mutex::new(State::Cold),
             landed: Condvar::new(),
             changes: channel::Sender::new(0),
-        }));
-        open.insert(agent.clone(), mailbox.clone());
-        Ok(mailbox)
+        });
+        open.insert(agent.clone(), Arc::clone(&inner));
+        Ok(Mailbox(inner, Arc::clone(&self.0)))
     }
 
     /// Puts the mailbox of a deleted agent away, under its birth. Fine if there is none. Durable at return;
@@ -243,7 +254,7 @@ impl Mailboxes {
             Err(MailboxError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let setup = &self.0.setup;
+        let setup = &self.0.core.setup;
         let mut open = lock(&self.0.open);
         let mut state = mailbox.0.lock_state();
         while matches!(&*state, State::Loaded(loaded) if !loaded.in_flight.is_empty()) {
@@ -256,7 +267,7 @@ impl Mailboxes {
             .map(|n| above.join(if n == 0 { name.clone() } else { format!("{name}.{n}") }))
             .find(|path| !setup.files.exists(path));
         let to = free.unwrap_or_else(|| above.join(&name));
-        self.0.watcher.forget(&mailbox.0.dir.join(READY));
+        self.0.core.watcher.forget(&mailbox.0.dir.join(READY));
         setup.files.rename(&mailbox.0.dir, &to)?;
         setup.files.point("mailbox.attic.synced");
         *state = State::Gone;
@@ -267,7 +278,7 @@ impl Mailboxes {
 
     /// Whose mailboxes are on disk, by team and name.
     pub fn list(&self) -> Result<Vec<AgentId>, MailboxError> {
-        let setup = &self.0.setup;
+        let setup = &self.0.core.setup;
         let mut agents = Vec::new();
         for team in setup.files.list(&setup.dir)? {
             let Some(team) = team.to_str().and_then(|name| TeamName::new(name).ok()) else { continue };
@@ -290,20 +301,23 @@ impl Mailboxes {
     }
 
     fn dir(&self, agent: &AgentId) -> PathBuf {
-        self.0.setup.dir.join(agent.team.as_str()).join(agent.agent.as_str())
+        self.0.core.setup.dir.join(agent.team.as_str()).join(agent.agent.as_str())
     }
 }
 
 impl Shared {
     fn drop_idle(&self, idle: Duration) -> usize {
-        let open: Vec<Mailbox> = lock(&self.open).values().cloned().collect();
-        let now = self.setup.clock.boot();
-        open.iter().filter(|mailbox| mailbox.0.drop_if_idle(now, idle)).count()
+        let now = self.core.setup.clock.boot();
+        self.all().iter().filter(|inner| inner.drop_if_idle(now, idle)).count()
+    }
+
+    fn all(&self) -> Vec<Arc<Inner>> {
+        lock(&self.open).values().cloned().collect()
     }
 
     /// The open mailbox whose `ready/` this is.
-    fn by_ready_dir(&self, ready: &Path) -> Option<Mailbox> {
-        let relative = ready.parent()?.strip_prefix(&self.setup.dir).ok()?;
+    fn by_ready_dir(&self, ready: &Path) -> Option<Arc<Inner>> {
+        let relative = ready.parent()?.strip_prefix(&self.core.setup.dir).ok()?;
         let mut parts = relative.iter().filter_map(|part| part.to_str());
         let (team, agent) = (TeamName::new(parts.next()?).ok()?, AgentName::new(parts.next()?).ok()?);
         lock(&self.open).get(&AgentId::new(agent, team)).cloned()
@@ -311,6 +325,11 @@ impl Shared {
 }
 
 impl Mailbox {
+    /// All mailboxes of the same data directory.
+    pub fn mailboxes(&self) -> Mailboxes {
+        Mailboxes(Arc::clone(&self.1))
+    }
+
     /// Whose it is.
     pub fn agent(&self) -> &AgentId {
         &self.0.agent
@@ -337,11 +356,11 @@ impl Mailbox {
 
 impl Inner {
     fn files(&self) -> &Files {
-        &self.shared.setup.files
+        &self.core.setup.files
     }
 
     fn limits(&self) -> &Limits {
-        &self.shared.setup.limits
+        &self.core.setup.limits
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State> {
@@ -364,7 +383,7 @@ impl Inner {
         }
         match state {
             State::Loaded(loaded) => {
-                loaded.used = self.shared.setup.clock.boot();
+                loaded.used = self.core.setup.clock.boot();
                 Ok(loaded)
             }
             State::Cold | State::Gone => Err(MailboxError::NotFound { agent: self.agent.clone() }),
@@ -374,7 +393,7 @@ impl Inner {
     fn drop_if_idle(&self, now: Duration, idle: Duration) -> bool {
         let Ok(mut state) = self.state.try_lock() else { return false };
         let State::Loaded(loaded) = &*state else { return false };
-        let held = loaded.held.values().any(|name| name.holder == Some(self.shared.setup.incarnation));
+        let held = loaded.held.values().any(|name| name.holder == Some(self.core.setup.incarnation));
         let quiet = now.saturating_sub(loaded.used) >= idle;
         if held || !quiet || !loaded.in_flight.is_empty() || !loaded.busy.is_empty() {
             return false;
@@ -385,8 +404,8 @@ impl Inner {
 
     /// A name in `tmp/` that nobody else uses: incarnation, process and a count.
     fn tmp_path(&self) -> PathBuf {
-        let count = self.shared.tmp.fetch_add(1, Ordering::Relaxed);
-        let incarnation = self.shared.setup.incarnation.0;
+        let count = self.core.tmp.fetch_add(1, Ordering::Relaxed);
+        let incarnation = self.core.setup.incarnation.0;
         self.dir.join(TMP).join(format!("{incarnation:x}-{}-{count}", std::process::id()))
     }
 

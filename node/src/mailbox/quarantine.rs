@@ -14,11 +14,11 @@ use posthouse_shared::message::DecodeError;
 use posthouse_shared::name::{AgentId, MessageId};
 use serde::{Deserialize, Serialize};
 
+use super::content::Content;
 use super::dedup::Seen;
 use super::error::MailboxError;
 use super::lease::Lease;
 use super::name::{FileName, Marks};
-use super::recover::{Content, read_content};
 use super::{Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY};
 
 /// A reason's file is named as its message, and this.
@@ -217,7 +217,7 @@ impl Inner {
         let Some(mut name) = found.name else {
             return Err(unreadable(format!("{} ({})", found.reason.text, found.reason.code)));
         };
-        match read_content(self, &path, &name)? {
+        match self.read_content(&path, &name)? {
             Content::Good(..) => {}
             Content::Bad(reason) => return Err(unreadable(format!("{} ({})", reason.text, reason.code))),
         }
@@ -257,6 +257,38 @@ impl Inner {
         Ok(())
     }
 
+    /// For repairs: moves a file of any state. Synced.
+    pub(super) fn put_aside(&self, path: &Path, reason: &Reason) -> Result<(), MailboxError> {
+        let shown = file_name(path).to_string_lossy().into_owned();
+        let name = FileName::parse(file_name(path)).map(|name| name.free());
+        let shown = name.map_or(shown, |name| name.to_string());
+        self.put_in_quarantine(path, &shown, name.map(|name| name.id), reason)?;
+        self.files().sync_dir(&self.dir.join(QUARANTINE))?;
+        Ok(())
+    }
+
+    /// For repairs: a reason for a file in quarantine that has none. Synced.
+    pub(super) fn give_reason(&self, path: &Path, reason: &Reason) -> Result<(), MailboxError> {
+        let bytes = self.reason_file(path, FileName::parse(file_name(path)).map(|name| name.id), reason);
+        self.files().place(&self.tmp_path(), &reason_path(path), &bytes)?;
+        Ok(())
+    }
+
+    fn reason_file(&self, path: &Path, id: Option<MessageId>, reason: &Reason) -> Vec<u8> {
+        let content = self.files().read(path, self.limits().envelope_bytes).ok();
+        let file = ReasonFile {
+            v: 1,
+            code: reason.code.clone(),
+            text: reason.text.clone(),
+            turn: reason.turn,
+            since: self.core.setup.clock.now(),
+            name: file_name(path).to_string_lossy().into_owned(),
+            id,
+            from: content.and_then(|bytes| sender_of(&bytes)),
+        };
+        serde_json::to_vec(&file).unwrap_or_default()
+    }
+
     /// Writes the reason and moves the file; the caller syncs `quarantine/`.
     pub(super) fn put_in_quarantine(
         &self,
@@ -267,18 +299,7 @@ impl Inner {
     ) -> Result<(), MailboxError> {
         let files = self.files();
         let to = self.dir.join(QUARANTINE).join(self.quarantine_name(file_name(path), shown));
-        let from = files.read(path, self.limits().envelope_bytes).ok().and_then(|bytes| sender_of(&bytes));
-        let file = ReasonFile {
-            v: 1,
-            code: reason.code.clone(),
-            text: reason.text.clone(),
-            turn: reason.turn,
-            since: self.shared.setup.clock.now(),
-            name: file_name(path).to_string_lossy().into_owned(),
-            id,
-            from,
-        };
-        let bytes = serde_json::to_vec(&file).unwrap_or_default();
+        let bytes = self.reason_file(path, id, reason);
         files.place_unsynced(&self.tmp_path(), &reason_path(&to), &bytes)?;
         files.point("mailbox.quarantine.reason");
         match files.rename_unsynced(path, &to) {

@@ -7,33 +7,21 @@ use std::io;
 use std::path::Path;
 
 use posthouse_shared::durable::{DurableError, file_name};
-use posthouse_shared::generation::Generation;
 use posthouse_shared::identity::sha256_hex;
-use posthouse_shared::message::{Destination, Envelope, Kind, Origin, Sealed, VERSION, Vouched};
-use posthouse_shared::name::{AgentName, HostName, MessageId};
+use posthouse_shared::name::MessageId;
 
+use super::content::{Content, Reader};
 use super::dedup::Seen;
 use super::error::MailboxError;
 use super::index::Builder;
-use super::name::{Class, FileName, Marks};
+use super::name::FileName;
 use super::quarantine::{REASON_SUFFIX, Reason, id_of_foreign};
 use super::{DONE, Inner, Key, LOCK, Loaded, PROCESSING, QUARANTINE, READY, TMP};
-
-/// What a file holds.
-pub(super) enum Content {
-    /// What its name says.
-    Good(Box<Sealed>, Vouched),
-    /// Something else.
-    Bad(Reason),
-}
-
-/// Who a file without our signature is from.
-pub const EXTERNAL: &str = "external";
 
 impl Inner {
     /// Reads the names of all states. The watch is set before, so that no file is missed in between.
     pub(super) fn load(&self) -> Result<Loaded, MailboxError> {
-        let watched = self.shared.watcher.watch(&self.dir.join(READY));
+        let watched = self.core.watcher.watch(&self.dir.join(READY));
         self.sweep_tmp()?;
         let cursors = Seen::read(self.files(), &self.dir)?;
         let mut foreign: Vec<(&'static str, OsString)> = Vec::new();
@@ -79,7 +67,7 @@ impl Inner {
             in_flight: HashSet::new(),
             busy: HashMap::new(),
             lock: self.files().open_lock(&self.dir.join(LOCK)).ok(),
-            used: self.shared.setup.clock.boot(),
+            used: self.core.setup.clock.boot(),
             watched,
         };
         for (state, name) in foreign {
@@ -91,7 +79,7 @@ impl Inner {
     /// Removes what earlier incarnations left half-written. The present one may be writing.
     fn sweep_tmp(&self) -> Result<(), MailboxError> {
         let tmp = self.dir.join(TMP);
-        let own = self.shared.setup.incarnation.0;
+        let own = self.core.setup.incarnation.0;
         let alive = |name: &OsStr| {
             let incarnation = name.to_str().and_then(|name| name.split_once('-'));
             incarnation.and_then(|(number, _)| u64::from_str_radix(number, 16).ok()).is_some_and(|n| n >= own)
@@ -247,7 +235,7 @@ impl Inner {
     /// The name under which a foreign file is delivered. What carries our own hash gets its own place back;
     /// all else is external, with an id made of its name and content.
     fn adopt(&self, path: &Path) -> Result<Result<FileName, Reason>, MailboxError> {
-        let setup = &self.shared.setup;
+        let setup = &self.core.setup;
         let Some(shown) = file_name(path).to_str().filter(|name| name.ends_with(".json")) else {
             return Ok(Err(Reason::foreign("its name does not end in .json, or is not UTF-8")));
         };
@@ -258,16 +246,10 @@ impl Inner {
         let id = id_of_foreign(&self.agent, shown, &bytes);
         let now = setup.clock.now();
         let external = FileName::external(id, now);
-        if let Ok((sealed, Vouched::Node)) = Sealed::decode(bytes.clone(), &setup.key, &setup.limits) {
-            let envelope = &sealed.envelope;
-            if envelope.lane.is_some()
-                && envelope.recipient() == self.agent
-                && envelope.to.birth == self.birth
-            {
-                return Ok(Ok(FileName::arriving(envelope, self.order_at(envelope.created_at), Marks::NONE)));
-            }
-        }
-        Ok(self.external(bytes, &external).map(|_| external))
+        Ok(match self.reader().place_of(&bytes) {
+            Some(name) => Ok(name),
+            None => self.reader().external(bytes, &external).map(|_| external),
+        })
     }
 
     /// Reads a file of at most an envelope's size; what cannot be a message is a reason.
@@ -287,95 +269,23 @@ impl Inner {
             Err(error) => Err(error.into()),
         }
     }
-
-    /// What another program wrote, as a message from `external`.
-    fn external(&self, bytes: Vec<u8>, name: &FileName) -> Result<Sealed, Reason> {
-        let setup = &self.shared.setup;
-        let outside = AgentName::new(EXTERNAL).map_err(|e| Reason::of("internal", e.to_string()))?;
-        let host = HostName::new(EXTERNAL).map_err(|e| Reason::of("internal", e.to_string()))?;
-        let origin = Origin { agent: outside, host, generation: Generation::default() };
-        let to = Destination { agent: self.agent.agent.clone(), birth: self.birth };
-        let blank = Envelope {
-            v: VERSION,
-            id: name.id,
-            team: self.agent.team.clone(),
-            from: origin,
-            to,
-            kind: Kind::Message,
-            created_at: name.order_at,
-            lane: None,
-            in_reply_to: None,
-            summary: None,
-            body: None,
-            blob: None,
-            trace: None,
-        };
-        let envelope = match Sealed::decode(bytes.clone(), &setup.key, &setup.limits) {
-            Ok((sealed, _)) => {
-                let said = sealed.envelope;
-                let (summary, body, blob) = (said.summary, said.body, said.blob);
-                Envelope { summary, body, blob, in_reply_to: said.in_reply_to, trace: said.trace, ..blank }
-            }
-            Err(error) => match minimal(&bytes) {
-                Some((body, summary)) => Envelope { body: Some(body), summary, ..blank },
-                None => return Err(Reason::unreadable(&error)),
-            },
-        };
-        Ok(Sealed { envelope, bytes })
-    }
-}
-
-/// `{"v":1,"body":"..."}` with a `summary` or not: the least that another program has to write.
-fn minimal(bytes: &[u8]) -> Option<(String, Option<String>)> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Drop {
-        v: u8,
-        body: String,
-        #[serde(default)]
-        summary: Option<String>,
-    }
-    let dropped: Drop = serde_json::from_slice(bytes).ok()?;
-    (dropped.v == VERSION).then_some((dropped.body, dropped.summary))
-}
-
-/// Reads the file at `path` and checks it against its name. A name of ours must match content and keyed
-/// hash; a name without a place is from `external` unless the node vouches for just that.
-pub(super) fn read_content(inner: &Inner, path: &Path, name: &FileName) -> Result<Content, MailboxError> {
-    let setup = &inner.shared.setup;
-    let bytes = match inner.read_bounded(path)? {
-        Ok(bytes) => bytes,
-        Err(reason) => return Ok(Content::Bad(reason)),
-    };
-    let decoded = Sealed::decode(bytes.clone(), &setup.key, &setup.limits);
-    Ok(match (decoded, name.place) {
-        (Ok((sealed, Vouched::Node)), _) if fits(&sealed.envelope, name, inner) => {
-            Content::Good(Box::new(sealed), Vouched::Node)
-        }
-        (Ok((_, Vouched::Nobody)), Some(_)) => {
-            Content::Bad(Reason::of("mismatch", "its keyed hash does not fit its content".to_owned()))
-        }
-        (Ok((_, Vouched::Node)), _) => {
-            Content::Bad(Reason::of("mismatch", "its content is not what its name says".to_owned()))
-        }
-        (Err(error), Some(_)) => Content::Bad(Reason::unreadable(&error)),
-        (Ok((_, Vouched::Nobody)) | Err(_), None) => match inner.external(bytes, name) {
-            Ok(sealed) => Content::Good(Box::new(sealed), Vouched::Nobody),
-            Err(reason) => Content::Bad(reason),
-        },
-    })
-}
-
-fn fits(envelope: &Envelope, name: &FileName, inner: &Inner) -> bool {
-    let expected = FileName::arriving(envelope, name.order_at, name.marks);
-    let class = if name.place.is_none() { Class::Normal } else { Class::of(envelope) };
-    envelope.recipient() == inner.agent
-        && envelope.to.birth == inner.birth
-        && (expected.id, expected.place) == (name.id, name.place)
-        && class == name.class
 }
 
 impl Inner {
+    /// Reads the file at `path` and checks it against its name.
+    pub(super) fn read_content(&self, path: &Path, name: &FileName) -> Result<Content, MailboxError> {
+        Ok(match self.read_bounded(path)? {
+            Ok(bytes) => self.reader().judge(bytes, name),
+            Err(reason) => Content::Bad(reason),
+        })
+    }
+
+    /// What tells a message from other bytes in this mailbox.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        let setup = &self.core.setup;
+        Reader { agent: &self.agent, birth: self.birth, key: &setup.key, limits: &setup.limits }
+    }
+
     /// The id that a file stands for, whatever is in it.
     pub(super) fn id_of_file(&self, name: &OsStr) -> MessageId {
         FileName::parse(name).map_or_else(

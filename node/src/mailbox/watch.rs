@@ -13,7 +13,7 @@ use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind, R
 use notify::{RecursiveMode, Watcher as _};
 
 use super::name::FileName;
-use super::{IDLE_AFTER, Mailbox, Shared, State, lock};
+use super::{IDLE_AFTER, Inner, Shared, State, lock};
 
 /// Events between the kernel's queue and the thread that works on them; more than that is a rescan.
 const EVENTS_MAX: usize = 65_536;
@@ -133,7 +133,7 @@ fn run(from: &Receiver<Landed>, missed: &AtomicBool, shared: &Weak<Shared>) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if missed.swap(false, Ordering::AcqRel) {
-            let open: Vec<Mailbox> = lock(&shared.open).values().cloned().collect();
+            let open = shared.all();
             tracing::warn!(mailboxes = open.len(), "inotify events were lost; mailboxes are read anew");
             for mailbox in open {
                 mailbox.reread();
@@ -142,34 +142,34 @@ fn run(from: &Receiver<Landed>, missed: &AtomicBool, shared: &Weak<Shared>) {
     }
 }
 
-impl Mailbox {
+impl Inner {
     /// A file landed in `ready/`.
     fn landed(&self, name: &std::ffi::OsStr) {
-        let mut state = self.0.lock_state();
+        let mut state = self.lock_state();
         let news = match &mut *state {
-            State::Loaded(loaded) => self.0.noticed(loaded, name),
+            State::Loaded(loaded) => self.noticed(loaded, name),
             // Nobody asked for a while: whoever waits for a change will, and then the names are read.
             State::Cold => Ok(true),
             State::Gone => Ok(false),
         };
         drop(state);
         match news {
-            Ok(true) => self.0.bump(),
+            Ok(true) => self.bump(),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(agent = %self.0.agent, ?name, %error, "cannot take in a file");
+                tracing::warn!(agent = %self.agent, ?name, %error, "cannot take in a file");
             }
         }
     }
 
     fn reread(&self) {
-        let mut state = self.0.lock_state();
+        let mut state = self.lock_state();
         if let State::Loaded(loaded) = &mut *state
-            && let Err(error) = self.0.rescan(loaded)
+            && let Err(error) = self.rescan(loaded)
         {
-            tracing::warn!(agent = %self.0.agent, %error, "cannot read a mailbox anew");
+            tracing::warn!(agent = %self.agent, %error, "cannot read a mailbox anew");
         }
         drop(state);
-        self.0.bump();
+        self.bump();
     }
 }

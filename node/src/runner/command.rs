@@ -120,9 +120,12 @@ fn outcome(ended: Result<Ended, LaunchError>) -> Outcome {
         Ok(ended) if ended.signalled => Outcome::Cancelled,
         Ok(ended) => match (ended.status.code(), ended.signal()) {
             (Some(0), _) => Outcome::Completed { result: ended.stdout },
-            (Some(code), _) => {
-                Outcome::AgentError { why: format!("exit {code}"), said: ended.stdout, tail: ended.stderr }
-            }
+            (Some(code), _) => Outcome::AgentError {
+                why: format!("exit {code}"),
+                exit: Some(code),
+                said: ended.stdout,
+                tail: ended.stderr,
+            },
             (None, signal) => Outcome::Lost { why: format!("killed by signal {}", signal.unwrap_or(0)) },
         },
     }
