@@ -31,19 +31,30 @@ impl Inboxes {
 
     /// Acknowledges `seen`, then hands out at most `limit` messages: first what was handed out before and not
     /// named, then what is ready.
-    pub fn read(&self, mailbox: &Mailbox, seen: &[MessageId], limit: usize) -> Result<Vec<Claimed>, MailboxError> {
+    pub fn read(
+        &self,
+        mailbox: &Mailbox,
+        seen: &[MessageId],
+        limit: usize,
+    ) -> Result<Vec<Claimed>, MailboxError> {
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
         let held = handed.entry(mailbox.agent().clone()).or_default();
-        let named: Vec<_> =
-            held.iter().filter(|claimed| seen.contains(&claimed.lease.id)).map(|claimed| claimed.lease.clone()).collect();
+        let named: Vec<_> = held
+            .iter()
+            .filter(|claimed| seen.contains(&claimed.lease.id()))
+            .map(|claimed| claimed.lease)
+            .collect();
         if !named.is_empty() {
             mailbox.ack(&named)?;
-            held.retain(|claimed| !seen.contains(&claimed.lease.id));
+            held.retain(|claimed| !seen.contains(&claimed.lease.id()));
         }
         let room = limit.saturating_sub(held.len());
         if room > 0 {
-            let messages_max = u32::try_from(room).unwrap_or(u32::MAX);
-            held.extend(mailbox.claim(Batch { messages_max, bytes_max: u64::MAX, only: Which::All })?);
+            held.extend(mailbox.claim(Batch {
+                messages_max: room,
+                bytes_max: u64::MAX,
+                only: Which::All,
+            })?);
         }
         Ok(held.iter().take(limit).cloned().collect())
     }

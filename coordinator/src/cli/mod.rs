@@ -9,7 +9,7 @@ pub mod args;
 pub mod client;
 mod commands;
 pub mod failure;
-mod follow;
+pub mod follow;
 pub mod progress;
 pub mod table;
 pub mod terminal;
