@@ -10,7 +10,7 @@ use posthouse_shared::wire::requests::Request;
 use posthouse_tests::cluster::{PATIENCE, Posthouse};
 use posthouse_tests::home::{Home, TEAM};
 use posthouse_tests::ledger::Ledger;
-use posthouse_tests::recorded::recorder;
+use posthouse_tests::recorded::{assert_histories_hold_inputs_once, recorder};
 use posthouse_tests::repository::crash_points;
 
 /// Passings at which the process is ended: the first ones belong to the start, later ones to the work.
@@ -67,6 +67,7 @@ fn crash_at(point: &str, passing: u32) -> bool {
     ledger.check_traces(&posthouse.api(), "done");
     assert_eq!(posthouse.term(), 0, "{spec}");
     ledger.check(&turns);
+    assert_histories_hold_inputs_once(home.data());
     crashed
 }
 
