@@ -1,13 +1,19 @@
-//! The real disk. The only file that may call the writing half of `std::fs`.
+//! The real disk. The only file that may call the writing half of `std::fs`. Files are made for their user
+//! alone (0600, directories 0700): mail and keys are nobody else's business.
 
 #![expect(clippy::disallowed_methods, reason = "this is the durable layer that the others must use")]
 
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::{AppendFile, Disk};
+use rustix::fs::RawDir;
+
+use super::{AppendFile, Disk, FileLock};
 
 /// The file system of the machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,7 +21,7 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        std::fs::write(path, bytes)
+        create(path)?.write_all(bytes)
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
@@ -23,7 +29,7 @@ impl Disk for RealDisk {
     }
 
     fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = File::create(path)?;
+        let mut file = create(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     }
@@ -45,7 +51,7 @@ impl Disk for RealDisk {
     }
 
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        match std::fs::create_dir(dir) {
+        match std::fs::DirBuilder::new().mode(0o700).create(dir) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
             created => created,
         }
@@ -71,8 +77,51 @@ impl Disk for RealDisk {
         std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
     }
 
+    fn visit(&self, dir: &Path, each: &mut dyn FnMut(&OsStr)) -> io::Result<()> {
+        let dir = File::open(dir)?;
+        let mut buffer = vec![MaybeUninit::uninit(); 128 * 1024];
+        let mut entries = RawDir::new(dir, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                each(OsStr::from_bytes(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn open_lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        Ok(Box::new(RealLock(file)))
+    }
+
     fn open_append(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
-        Ok(Box::new(RealAppend(OpenOptions::new().create(true).append(true).open(path)?)))
+        Ok(Box::new(RealAppend(OpenOptions::new().create(true).append(true).mode(0o600).open(path)?)))
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+struct RealLock(File);
+
+impl FileLock for RealLock {
+    fn lock(&self) -> io::Result<()> {
+        self.0.lock()
+    }
+
+    fn unlock(&self) {
+        let _let_go_with_the_handle_at_the_latest = self.0.unlock();
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        match self.0.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
     }
 }
 

@@ -49,8 +49,26 @@ pub trait Disk: Send + Sync + 'static {
     fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>>;
     /// Names of all entries of a directory, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
+    /// Calls `each` with the name of every entry of a directory, in no order.
+    fn visit(&self, dir: &Path, each: &mut dyn FnMut(&OsStr)) -> io::Result<()> {
+        self.list(dir)?.iter().for_each(|name| each(name));
+        Ok(())
+    }
+    /// Opens a file that processes lock against each other, creating it where it is not there. Advisory, and
+    /// gone with the process.
+    fn open_lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
     /// Opens a file for appending, creating it (unsynced) where it is not there.
     fn open_append(&self, path: &Path) -> io::Result<Box<dyn AppendFile>>;
+}
+
+/// An advisory lock on a file. Held by the handle: threads that share one need a lock of their own.
+pub trait FileLock: Send + Sync {
+    /// Waits until no other process holds it.
+    fn lock(&self) -> io::Result<()>;
+    /// Lets it go.
+    fn unlock(&self);
+    /// Takes it unless another process holds it; answers whether it did.
+    fn try_lock(&self) -> io::Result<bool>;
 }
 
 /// A file that is written at its end only.
@@ -252,6 +270,29 @@ impl Files {
     /// Syncs a directory's entries.
     pub fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.disk.sync_dir(dir).map_err(|e| DurableError::sort("sync directory", dir, e))
+    }
+
+    /// Writes a file. Neither content nor name is durable; on an error it is removed as far as possible.
+    pub fn write_unsynced(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.disk.write(path, bytes).map_err(|e| {
+            let _leftover_is_swept_at_start = self.disk.remove(path);
+            DurableError::sort("write", path, e)
+        })
+    }
+
+    /// Creates one directory; durable after the one above was synced. Fine if it is there.
+    pub fn create_dir_unsynced(&self, dir: &Path) -> Result<()> {
+        self.disk.create_dir(dir).map_err(|e| DurableError::sort("create directory", dir, e))
+    }
+
+    /// Opens a file that processes lock against each other.
+    pub fn open_lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.disk.open_lock(path).map_err(|e| DurableError::sort("open", path, e))
+    }
+
+    /// Calls `each` with the name of every entry of a directory, in no order: for large ones.
+    pub fn visit(&self, dir: &Path, each: &mut dyn FnMut(&OsStr)) -> Result<()> {
+        self.disk.visit(dir, each).map_err(|e| DurableError::sort("list", dir, e))
     }
 
     /// One barrier for everything written to the file system of `dir`.

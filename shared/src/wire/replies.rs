@@ -69,6 +69,21 @@ pub struct TaskCounts {
     pub cancelled: u64,
 }
 
+/// How many messages of a team are where, over all its mailboxes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageCounts {
+    /// All that were accepted and are still known: the sum of the others.
+    pub accepted: u64,
+    /// Waiting.
+    pub ready: u64,
+    /// In a turn.
+    pub processing: u64,
+    /// Their turn has ended.
+    pub done: u64,
+    /// In quarantine.
+    pub quarantined: u64,
+}
+
 /// A team.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TeamView {
@@ -84,6 +99,8 @@ pub struct TeamView {
     pub members: Vec<AgentName>,
     /// Its board in numbers.
     pub tasks: TaskCounts,
+    /// Its mail in numbers.
+    pub messages: MessageCounts,
 }
 
 /// One team.

@@ -192,7 +192,8 @@ pub enum Request {
     /// -> `WhyReply`
     Why { team: String, thing: String },
     /// Waits for a condition, at most `timeout_ms` (bounded by `wait_ms_max`). `condition` is written
-    /// `task/ID=completed`, `agent/NAME=idle` or `message/ID=done`. -> `WaitReply`
+    /// `task/ID=completed`, `agent/NAME=idle`, `message/ID=done` or `team=settled` (every task ended, every
+    /// teammate idle, no mail waiting). -> `WaitReply`
     Wait {
         team: String,
         condition: String,

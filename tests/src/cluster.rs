@@ -1,0 +1,193 @@
+//! A running `posthouse up`. Starting waits for its own word that it is ready; ending is by kill -9, by SIGTERM,
+//! or by itself. Only processes that were started here are ever signalled.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::events::Events;
+use crate::home::{Home, Output, TEAM, exit_code};
+
+/// Within what everything that a test waits for must happen. Generous: other builds share the machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running coordinator.
+#[derive(Debug)]
+pub struct Posthouse<'h> {
+    home: &'h Home,
+    child: Child,
+    url: String,
+    token: String,
+    ended: bool,
+}
+
+/// A start that came to nothing.
+#[derive(Debug, Clone)]
+pub struct NotReady {
+    /// Its exit code; 128 + n for signal n.
+    pub status: i32,
+    /// Its log.
+    pub log: String,
+}
+
+impl<'h> Posthouse<'h> {
+    /// Starts one on `home` and waits until it is ready.
+    pub fn up(home: &'h Home) -> Self {
+        Self::up_with(home, &[])
+    }
+
+    /// [`Posthouse::up`] with more in its environment.
+    pub fn up_with(home: &'h Home, env: &[(&str, &str)]) -> Self {
+        Self::try_up(home, env)
+            .unwrap_or_else(|not| panic!("exit {} before it was ready:\n{}", not.status, not.log))
+    }
+
+    /// [`Posthouse::up_with`], where not getting ready is one of the answers.
+    pub fn try_up(home: &'h Home, env: &[(&str, &str)]) -> Result<Self, NotReady> {
+        let log = home.next_log("up");
+        let mut command = home.command(["up", "--listen", "127.0.0.1:0", "--name", "alpha"]);
+        command.envs(env.iter().copied()).stdout(Stdio::piped());
+        let mut child = command
+            .stderr(File::create(&log).expect("make a log"))
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        let lines = lines_of(child.stdout.take().expect("stdout is a pipe"));
+        let started = Instant::now();
+        let url = loop {
+            match lines.recv_timeout(PATIENCE.saturating_sub(started.elapsed())) {
+                Ok(line) => {
+                    if let Some(url) = line.strip_prefix("ready ") {
+                        break Some(url.trim().to_owned());
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break None,
+                Err(RecvTimeoutError::Timeout) => {
+                    let _it_is_given_up = child.kill();
+                    break None;
+                }
+            }
+        };
+        let Some(url) = url else {
+            let status = exit_code(child.wait().expect("wait for the coordinator"));
+            return Err(NotReady { status, log: std::fs::read_to_string(&log).unwrap_or_default() });
+        };
+        let token = std::fs::read_to_string(home.data().join("token")).unwrap_or_default().trim().to_owned();
+        Ok(Self { home, child, url, token, ended: false })
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The same requests without the command line.
+    pub fn api(&self) -> Api {
+        Api::new(&self.url, &self.token)
+    }
+
+    /// Everything that has happened in this boot and happens from now on.
+    pub fn events(&self) -> Events {
+        let mut command = self.home.command(["events", "-f", "--after", "0"]);
+        command.env("POSTHOUSE_URL", &self.url);
+        Events::of(command)
+    }
+
+    /// `posthouse ARGS` against this one.
+    pub fn cli(&self, args: &[&str]) -> Output {
+        Output::of(self.home.command(args).env("POSTHOUSE_URL", &self.url))
+    }
+
+    /// [`Posthouse::cli`], which must succeed.
+    pub fn ok(&self, args: &[&str]) -> Output {
+        self.cli(args).ended(0)
+    }
+
+    /// [`Posthouse::ok`] with `--json`: its document.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let separator = args.iter().position(|arg| *arg == "--").unwrap_or(args.len());
+        let (before, after) = args.split_at(separator);
+        self.ok(&[before, &["--json"], after].concat()).json()
+    }
+
+    /// Makes the team that commands mean when they name none.
+    pub fn team(&self) {
+        self.ok(&["team", "create", TEAM]);
+    }
+
+    /// Makes a teammate that is the program `command`.
+    pub fn spawn(&self, name: &str, command: &[&str]) {
+        let start = ["spawn", name, "--prompt", "hello", "--runner", "command", "--"];
+        self.ok(&[&start, command].concat());
+    }
+
+    /// Sends, and gives the id.
+    pub fn send(&self, to: &str, text: &str) -> String {
+        self.json(&["send", to, text])["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Waits for a fact, as `task/ID=completed`.
+    pub fn wait(&self, condition: &str) {
+        self.ok(&["wait", condition, "--timeout", &format!("{}s", PATIENCE.as_secs())]);
+    }
+
+    /// Ends it as a crash does: nothing is flushed, nobody is told.
+    pub fn kill9(mut self) {
+        self.child.kill().expect("kill the coordinator");
+        self.child.wait().expect("wait for the coordinator");
+        self.ended = true;
+    }
+
+    /// Asks it to end, and gives its exit code.
+    pub fn term(mut self) -> i32 {
+        self.terminate()
+    }
+
+    fn terminate(&mut self) -> i32 {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        let _it_may_have_ended = kill_process(pid, Signal::TERM);
+        self.ended = true;
+        exit_code(self.child.wait().expect("wait for the coordinator"))
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_died(&mut self) -> bool {
+        self.ended = self.ended || self.child.try_wait().expect("look at the coordinator").is_some();
+        self.ended
+    }
+}
+
+impl Drop for Posthouse<'_> {
+    fn drop(&mut self) {
+        if !self.ended && std::thread::panicking() {
+            let _it_may_have_ended = self.child.kill();
+            let _nobody_asks = self.child.wait();
+        } else if !self.ended {
+            self.terminate();
+        }
+    }
+}
+
+/// The lines of a pipe, read on a thread so that waiting for one can end.
+pub(crate) fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (lines, receiver) = sync_channel(1024);
+    std::thread::spawn(move || {
+        let mut listening = true;
+        for line in BufReader::new(pipe).lines() {
+            let Ok(line) = line else { return };
+            // Goes on reading when nobody listens any more: the writer must not get a broken pipe.
+            listening = listening && lines.send(line).is_ok();
+        }
+    });
+    receiver
+}

@@ -1,0 +1,77 @@
+//! at15: a crash wiped the team, and the resumed lead never got the replies. Here kill -9 of the coordinator leaves
+//! the same team, members, tasks and backlog, and `brief` tells a fresh lead what it needs.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use posthouse_tests::cluster::Posthouse;
+use posthouse_tests::home::{Home, TEAM};
+use posthouse_tests::repository::agent;
+use serde_json::Value;
+
+/// An answer without how far the state was.
+fn plain(mut answer: Value) -> Value {
+    answer.as_object_mut().unwrap().remove("as_of");
+    answer
+}
+
+/// Of all members what does not depend on the moment.
+fn members(posthouse: &Posthouse<'_>) -> Vec<Value> {
+    let answer = posthouse.json(&["ps", "-a"]);
+    let mut members: Vec<Value> = answer["agents"].as_array().unwrap().clone();
+    for member in &mut members {
+        let lasting =
+            ["name", "team", "host", "state", "role", "cwd", "runner", "birth", "generation", "task"];
+        member.as_object_mut().unwrap().retain(|key, _| lasting.contains(&key.as_str()));
+    }
+    members.sort_by_key(|member| member["name"].to_string());
+    members
+}
+
+#[test]
+fn at15_kill_9_of_the_coordinator_keeps_team_members_tasks_and_backlog() {
+    let home = Home::new();
+    home.expect_log("WARN");
+    let posthouse = Posthouse::up(&home);
+    posthouse.team();
+    posthouse.spawn("ann", &[&agent("echo.sh")]);
+    posthouse.spawn("ben", &[&agent("echo.sh")]);
+    posthouse.wait("agent/ann=idle");
+    posthouse.wait("agent/ben=idle");
+    posthouse.ok(&["stop", "ben"]);
+    posthouse.wait("agent/ben=stopped");
+    posthouse.ok(&["task", "add", "Count", "--id", "count"]);
+    posthouse.ok(&["task", "add", "Report", "--id", "report", "--blocked-by", "count"]);
+    posthouse.ok(&["task", "add", "Check", "--id", "check"]);
+    posthouse.ok(&["task", "claim", "check", "--as", "ann"]);
+    posthouse.ok(&["task", "complete", "check", "--as", "ann", "--result", "fine"]);
+    posthouse.ok(&["task", "claim", "count", "--as", "ann"]);
+    posthouse.send("lead", "remember the milk");
+    posthouse.send("ben", "held until you are resumed");
+
+    let state = |posthouse: &Posthouse<'_>| {
+        let team = plain(posthouse.json(&["team", "show", TEAM]));
+        let tasks = plain(posthouse.json(&["task", "ls"]));
+        let backlog = plain(posthouse.json(&["inbox", "--peek"]));
+        (team, members(posthouse), tasks, backlog)
+    };
+    let before = state(&posthouse);
+    assert!(before.3.to_string().contains("remember the milk"), "{:#}", before.3);
+    posthouse.kill9();
+
+    let posthouse = Posthouse::up(&home);
+    posthouse.wait("agent/ann=idle");
+    assert_eq!(state(&posthouse), before);
+
+    let brief = posthouse.ok(&["brief"]).stdout;
+    for needed in [TEAM, "ann", "ben", "stopped", "count", "report", "remember the milk"] {
+        assert!(brief.contains(needed), "{needed} is not in the brief:\n{brief}");
+    }
+    // The held mail is read after the resume, and what the lead has read does not come again.
+    posthouse.ok(&["resume", "ben"]);
+    posthouse.wait("agent/ben=idle");
+    posthouse.ok(&["inbox"]);
+    posthouse.ok(&["inbox"]);
+    let left = posthouse.json(&["inbox", "--peek"]);
+    assert!(!left.to_string().contains("remember the milk"), "{left:#}");
+    assert_eq!(posthouse.term(), 0);
+}
