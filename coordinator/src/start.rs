@@ -118,6 +118,7 @@ impl Running {
         let boot = format!("{}-{}", data.host.data_id, data.host.boot);
         let service = Service::new(Setup {
             authority: authority.clone(),
+            files: files.clone(),
             clock: Arc::clone(&clock),
             limits: Arc::clone(&limits),
             token: data.token.clone(),

@@ -11,6 +11,7 @@
 //! | [`teammate`] | one loop an agent: mail, tasks, commands, turns |
 //! | [`schedule`] | messages at times |
 //! | [`local`] | the socket that turns talk to |
+//! | [`upkeep`] | what keeps mailboxes bounded |
 //! | [`directory`] | who lives where, as last told by the authority |
 //! | [`port`] | what a node needs of the authority |
 //! | [`node`] | all of it, started and closed |
@@ -27,3 +28,4 @@ pub mod runner;
 pub mod schedule;
 pub mod teammate;
 pub mod trace_index;
+pub mod upkeep;

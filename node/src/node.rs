@@ -32,6 +32,7 @@ use crate::schedule::{Due, Times, draft, due};
 use crate::teammate::pause::Pauses;
 use crate::teammate::{AgentSetup, Close, Deps, Signals, Teammate};
 use crate::trace_index::{TraceIndex, TraceIndexError};
+use crate::upkeep::upkeep;
 
 /// What left-over processes get between SIGTERM and SIGKILL.
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(1);
@@ -211,6 +212,10 @@ impl Node {
         let tick =
             tick(Arc::clone(&handle.0.deps), handle.0.schedules.subscribe(), handle.0.ticking.closing());
         handle.0.ticking.start("schedules", tick);
+        let deps = &handle.0.deps;
+        let closing = handle.0.ticking.closing();
+        let upkeep = upkeep(handle.0.mailboxes.clone(), Arc::clone(&deps.clock), closing);
+        handle.0.ticking.start("upkeep", upkeep);
         Ok(handle)
     }
 }

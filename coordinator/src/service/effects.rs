@@ -237,6 +237,11 @@ impl Service {
             since: member.since,
         };
         let node = self.node()?.clone();
+        if setup.id.agent.is_lead() {
+            // A person may have had mail in hand.
+            let mailbox = node.mailboxes().get(&setup.id).map_err(|e| e.refusal())?;
+            self.0.inboxes.give_back(&setup.id, Some(&mailbox)).map_err(|e| e.refusal())?;
+        }
         Handle::current().block_on(node.ensure_agent(setup)).map(|_| ()).map_err(|e| e.refusal())
     }
 
@@ -250,7 +255,7 @@ impl Service {
             }
             Handle::current().block_on(node.remove_agent(&id)).map_err(|e| e.refusal())?;
             self.live().forget(&id);
-            self.0.inboxes.forget(&id);
+            self.0.inboxes.give_back(&id, None).map_err(|e| e.refusal())?;
             gone.insert(id.team);
         }
         for team in gone {

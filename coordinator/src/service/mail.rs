@@ -90,15 +90,13 @@ impl Service {
             changes.mark_unchanged();
             let (named, mailbox) = (std::mem::take(&mut seen), mailbox.clone());
             let reply = self
-                .blocking(move |s| match (own, peek) {
-                    (true, false) => s.hand_out(&mailbox, &named, limit),
-                    // The command line acknowledges what it has printed with a last look.
-                    (true, true) => {
+                .blocking(move |s| {
+                    if own {
                         s.0.inboxes.acknowledge(&mailbox, &named).map_err(|error| error.refusal())?;
                         s.live().bump();
-                        s.look(&mailbox, limit)
                     }
-                    (false, _) => s.look(&mailbox, limit),
+                    // The command line acknowledges what it has printed with a last look.
+                    if peek || !own { s.look(&mailbox, limit) } else { s.hand_out(&mailbox, limit) }
                 })
                 .await?;
             if !reply.messages.is_empty() || tokio::time::Instant::now() >= until || closing.begun() {
@@ -123,8 +121,8 @@ impl Service {
         Ok((AgentId::new(member.name.clone(), team_name.clone()), own))
     }
 
-    fn hand_out(&self, mailbox: &Mailbox, seen: &[MessageId], limit: usize) -> Result<InboxReply, Refusal> {
-        let messages = self.0.inboxes.read(mailbox, seen, limit).map_err(|error| error.refusal())?;
+    fn hand_out(&self, mailbox: &Mailbox, limit: usize) -> Result<InboxReply, Refusal> {
+        let messages = self.0.inboxes.read(mailbox, limit).map_err(|error| error.refusal())?;
         let more = mailbox.counts().map_err(|error| error.refusal())?.ready;
         self.live().bump();
         let messages = messages.iter().map(from_claimed).collect();

@@ -33,6 +33,7 @@ use async_trait::async_trait;
 use posthouse_node::node::NodeHandle;
 use posthouse_shared::clock::{Clock, Stamp};
 use posthouse_shared::codes::Code;
+use posthouse_shared::durable::Files;
 use posthouse_shared::limits::Limits;
 use posthouse_shared::name::HostName;
 use posthouse_shared::refusal::Refusal;
@@ -54,6 +55,8 @@ use crate::live::Live;
 pub struct Setup {
     /// The authority, open.
     pub authority: Authority,
+    /// The durable layer.
+    pub files: Files,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// The limits in force.
@@ -94,7 +97,8 @@ impl std::fmt::Debug for Service {
 impl Service {
     /// A service whose node is not there yet: it answers what needs none.
     pub fn new(setup: Setup) -> Self {
-        let (live, inboxes) = (Live::default(), Inboxes::default());
+        let live = Live::default();
+        let inboxes = Inboxes::new(setup.files.clone(), setup.data.clone(), Arc::clone(&setup.clock));
         Self(Arc::new(Inner {
             setup,
             node: OnceLock::new(),

@@ -7,6 +7,7 @@ use posthouse_shared::name::MessageId;
 use posthouse_shared::task::Claim;
 use serde::{Deserialize, Serialize};
 
+use crate::mailbox::Claimed;
 use crate::port::GaveUp;
 
 /// One line.
@@ -59,6 +60,24 @@ pub struct Input {
 }
 
 impl Input {
+    /// A claimed message as it enters the history at `at` with this turn.
+    pub fn of(turn: u64, message: &Claimed, at: Stamp) -> Self {
+        let envelope = &message.message.envelope;
+        Self {
+            turn,
+            id: envelope.id,
+            delivery: message.delivery,
+            attempt: message.attempt,
+            marks: message.marks.names(),
+            // The mailbox says `external` where nobody vouches for it.
+            from: envelope.from.agent.to_string(),
+            kind: envelope.kind,
+            summary: envelope.summary.clone(),
+            body: envelope.body.clone().unwrap_or_default(),
+            at,
+        }
+    }
+
     /// What makes it the same input.
     pub const fn key(&self) -> InputKey {
         InputKey { id: self.id, delivery: self.delivery }
@@ -72,6 +91,13 @@ pub struct InputKey {
     pub id: MessageId,
     /// The delivery.
     pub delivery: u32,
+}
+
+impl InputKey {
+    /// Of a claimed message.
+    pub const fn of(message: &Claimed) -> Self {
+        Self { id: message.lease.id(), delivery: message.delivery }
+    }
 }
 
 /// One input of one turn.

@@ -123,7 +123,7 @@ impl Teammate {
         let tried = current.claim().and_then(|claim| tries.filter(|tries| tries.claim == claim));
         let attempt = attempt.max(tried.map_or(1, |tries| tries.interrupted + 1));
         let current = Current { attempt, ..current };
-        let inputs: Vec<Input> = current.mail.iter().map(|m| input(turn, m, now)).collect();
+        let inputs: Vec<Input> = current.mail.iter().map(|m| Input::of(turn, m, now)).collect();
         let begin = Begin {
             turn,
             inputs: current.mail.iter().map(in_turn).collect(),
@@ -418,22 +418,6 @@ fn from(message: &Claimed) -> String {
 pub(super) fn in_turn(message: &Claimed) -> InTurn {
     let key = InputKey { id: message.lease.id(), delivery: message.delivery };
     InTurn { key, attempt: message.attempt }
-}
-
-fn input(turn: u64, message: &Claimed, at: posthouse_shared::clock::Stamp) -> Input {
-    let envelope = &message.message.envelope;
-    Input {
-        turn,
-        id: envelope.id,
-        delivery: message.delivery,
-        attempt: message.attempt,
-        marks: message.marks.names(),
-        from: from(message),
-        kind: envelope.kind,
-        summary: envelope.summary.clone(),
-        body: envelope.body.clone().unwrap_or_default(),
-        at,
-    }
 }
 
 fn turn_message(message: &Claimed) -> TurnMessage {
