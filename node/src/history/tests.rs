@@ -1,3 +1,5 @@
+//! A history read back, torn and cut at every place.
+
 use super::*;
 use posthouse_shared::name::{AgentName, MessageId, TeamName};
 use posthouse_shared::task::Claim;
