@@ -96,7 +96,10 @@ pub fn look(
         Condition::Agent(name, wanted) => {
             let member = sight.member(name).ok_or_else(|| unknown_agent(sight, name))?;
             let state = sight.state(member);
-            let ready = sight.mail_of(member).ready;
+            // What is in hand counts too: between the claim of its mail and the first word of its turn an agent
+            // still looks idle. What a person has in hand waits for the person.
+            let mail = sight.mail_of(member);
+            let ready = if Sight::is_run(member) { mail.ready + mail.processing } else { mail.ready };
             let text = state.as_str().to_owned();
             Ok(match (state, *wanted) {
                 (AgentState::Idle, AgentState::Idle) if ready > 0 => {
