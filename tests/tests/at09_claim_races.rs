@@ -87,7 +87,11 @@ fn at09_each_task_has_one_winner_and_losers_are_told_the_owner() {
                             );
                         }
                         Err(Fault::Refused(refusal)) => {
-                            assert_eq!(refusal.code, Code::TaskClaimed, "{refusal:?}");
+                            // The winner may have worked it off already.
+                            assert!(
+                                matches!(refusal.code, Code::TaskClaimed | Code::TaskDone),
+                                "{refusal:?}"
+                            );
                             told.lock().unwrap().push((task, format!("{refusal:?}")));
                         }
                         Err(Fault::Unknown(error)) => panic!("no answer: {error}"),
@@ -103,8 +107,7 @@ fn at09_each_task_has_one_winner_and_losers_are_told_the_owner() {
     }
     let check = |api: &Api| {
         let board = ask(api, &Request::TaskList { team: TEAM.to_owned() });
-        let claimed =
-            board["tasks"].as_array().unwrap().iter().filter(|task| task["status"] == "in_progress");
+        let claimed = board["tasks"].as_array().unwrap().iter().filter(|task| task["status"] != "pending");
         let claimed: BTreeMap<String, (String, String)> = claimed
             .map(|task| {
                 let text = |key: &str| task[key].as_str().unwrap().to_owned();

@@ -11,6 +11,10 @@ use serde_json::Value;
 /// An answer without how far the state was.
 fn plain(mut answer: Value) -> Value {
     answer.as_object_mut().unwrap().remove("as_of");
+    // Numbers of mail still move: notices may be on their way.
+    if let Some(team) = answer["team"].as_object_mut() {
+        team.remove("messages");
+    }
     answer
 }
 
@@ -43,24 +47,27 @@ fn at15_kill_9_of_the_coordinator_keeps_team_members_tasks_and_backlog() {
     posthouse.ok(&["task", "add", "Report", "--id", "report", "--blocked-by", "count"]);
     posthouse.ok(&["task", "add", "Check", "--id", "check"]);
     posthouse.ok(&["task", "claim", "check", "--as", "ann"]);
-    posthouse.ok(&["task", "complete", "check", "--as", "ann", "--result", "fine"]);
-    posthouse.ok(&["task", "claim", "count", "--as", "ann"]);
+    posthouse.wait("task/check=completed");
+    posthouse.wait("agent/ann=idle");
     posthouse.send("lead", "remember the milk");
     posthouse.send("ben", "held until you are resumed");
 
     let state = |posthouse: &Posthouse<'_>| {
         let team = plain(posthouse.json(&["team", "show", TEAM]));
         let tasks = plain(posthouse.json(&["task", "ls"]));
-        let backlog = plain(posthouse.json(&["inbox", "--peek"]));
-        (team, members(posthouse), tasks, backlog)
+        (team, members(posthouse), tasks)
     };
-    let before = state(&posthouse);
-    assert!(before.3.to_string().contains("remember the milk"), "{:#}", before.3);
+    let backlog = |posthouse: &Posthouse<'_>| -> Vec<Value> {
+        posthouse.json(&["inbox", "--peek"])["messages"].as_array().unwrap().clone()
+    };
+    let (before, mail_before) = (state(&posthouse), backlog(&posthouse));
     posthouse.kill9();
 
     let posthouse = Posthouse::up(&home);
     posthouse.wait("agent/ann=idle");
     assert_eq!(state(&posthouse), before);
+    let mail = backlog(&posthouse);
+    assert!(mail_before.iter().all(|message| mail.contains(message)), "{mail_before:#?}\n{mail:#?}");
 
     let brief = posthouse.ok(&["brief"]).stdout;
     for needed in [TEAM, "ann", "ben", "stopped", "count", "report", "remember the milk"] {

@@ -25,7 +25,6 @@ fn every_list_is_one_document_with_version_and_as_of() {
         (&["inbox", "--peek"], "messages"),
         (&["why", "look"], "why"),
         (&["brief"], "brief"),
-        (&["config"], "settings"),
     ] {
         let answer = posthouse.json(command);
         assert_eq!(answer["v"], 1, "{command:?}");

@@ -28,8 +28,7 @@ fn a_task_that_cannot_be_done_ends_the_run_as_failed_and_says_what_and_why() {
     let home = Home::new();
     home.expect_log("WARN");
     // Agrees to its prompt and fails on the task.
-    let script =
-        "if [ -n \"${POSTHOUSE_TASK-}\" ]; then echo made of cheese >&2; exit 7; fi; cat > /dev/null";
+    let script = "if [ -n \"$POSTHOUSE_TASK\" ]; then echo made of cheese >&2; exit 7; fi; cat > /dev/null";
     let file = team_file(&home, &["sh", "-c", script]).display().to_string();
     let failed = home.posthouse(["run", &file]).ended(1);
     for part in ["job", "made of cheese"] {

@@ -1,6 +1,7 @@
 //! Whether a team has come to rest, and if not, whether it still can: what `run` and `wait team=settled` end
 //! by.
 
+use posthouse_shared::name::AgentName;
 use posthouse_shared::task::TaskStatus;
 use posthouse_shared::team::{AgentState, Standing};
 
@@ -43,11 +44,19 @@ pub fn settled(sight: &Sight<'_>) -> Settled {
             left.push(format!("{name} has {} in quarantine", count(mail.quarantined, "message")));
         }
     }
+    // Between the claim and the first word of its turn an owner still looks idle.
+    let at_it = |owner: &AgentName| {
+        let mut run = sight.members.iter().filter(|member| Sight::is_run(member));
+        run.any(|member| member.name == *owner && member.standing == Standing::Active)
+    };
     for task in &sight.tasks {
         let id = &task.id;
         match (task.status, &task.hold) {
             (TaskStatus::Completed | TaskStatus::Cancelled, _) => {}
             (_, Some(why)) => left.push(format!("task {id} is on hold: {why}")),
+            (TaskStatus::InProgress, None) if task.owner.as_ref().is_some_and(at_it) => {
+                return Settled::Moving;
+            }
             (TaskStatus::InProgress, None) => {
                 let owner = task.owner.as_ref().map_or("nobody", |owner| owner.as_str());
                 left.push(format!("task {id} is claimed by {owner}, who does nothing"));
