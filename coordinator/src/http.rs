@@ -110,7 +110,8 @@ fn caller(shared: &Shared, headers: &HeaderMap) -> Result<Caller, Refusal> {
     })
 }
 
-/// `?after=SEQ`, or the header `Last-Event-ID` of a client that comes back; without either from now on.
+/// `?after=SEQ`, or the header `Last-Event-ID` of a client that comes back; without either from now on. With
+/// `follow=false` the stream ends after what there is.
 async fn follow(State(shared): State<Shared>, request: HttpRequest) -> Response {
     if let Err(refusal) = caller(&shared, request.headers()) {
         return refused(refusal);
@@ -124,6 +125,7 @@ async fn follow(State(shared): State<Shared>, request: HttpRequest) -> Response 
         Some(Err(_)) => return refused(Refusal::new(Code::BadRequest, "after is not a number")),
         None => *newest.borrow(),
     };
+    let once = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "follow=false"));
     let (sender, receiver) = mpsc::channel(EVENTS_UNDER_WAY);
     let events = shared.api.events().clone();
     let mut closing = shared.supervisor.closing();
@@ -144,6 +146,9 @@ async fn follow(State(shared): State<Shared>, request: HttpRequest) -> Response 
             }
             if *newest.borrow() > after {
                 continue;
+            }
+            if once {
+                return;
             }
             tokio::select! {
                 changed = newest.changed() => if changed.is_err() { return },

@@ -2,7 +2,7 @@
 //! acknowledged by naming them (`seen`) in the next request; what is not named comes again. A restart gives
 //! the leases back without counting an attempt: looking is not trying.
 //!
-//! On disk at return of [`Inboxes::read`]: what was named in `seen` is in `done/`.
+//! On disk at return of [`Inboxes::read`] and [`Inboxes::acknowledge`]: what was named in `seen` is in `done/`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -31,21 +31,30 @@ impl Inboxes {
 
     /// Acknowledges `seen`, then hands out at most `limit` messages: first what was handed out before and not
     /// named, then what is ready.
-    pub fn read(&self, mailbox: &Mailbox, seen: &[MessageId], limit: usize) -> Result<Vec<Claimed>, MailboxError> {
+    pub fn read(
+        &self,
+        mailbox: &Mailbox,
+        seen: &[MessageId],
+        limit: usize,
+    ) -> Result<Vec<Claimed>, MailboxError> {
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
         let held = handed.entry(mailbox.agent().clone()).or_default();
-        let named: Vec<_> =
-            held.iter().filter(|claimed| seen.contains(&claimed.lease.id)).map(|claimed| claimed.lease.clone()).collect();
-        if !named.is_empty() {
-            mailbox.ack(&named)?;
-            held.retain(|claimed| !seen.contains(&claimed.lease.id));
-        }
+        acknowledge(mailbox, held, seen)?;
         let room = limit.saturating_sub(held.len());
         if room > 0 {
-            let messages_max = u32::try_from(room).unwrap_or(u32::MAX);
-            held.extend(mailbox.claim(Batch { messages_max, bytes_max: u64::MAX, only: Which::All })?);
+            held.extend(mailbox.claim(Batch {
+                messages_max: room,
+                bytes_max: u64::MAX,
+                only: Which::All,
+            })?);
         }
         Ok(held.iter().take(limit).cloned().collect())
+    }
+
+    /// Acknowledges `seen` and hands out nothing.
+    pub fn acknowledge(&self, mailbox: &Mailbox, seen: &[MessageId]) -> Result<(), MailboxError> {
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        acknowledge(mailbox, handed.entry(mailbox.agent().clone()).or_default(), seen)
     }
 
     /// What is handed out just now, without change.
@@ -57,4 +66,17 @@ impl Inboxes {
     pub fn forget(&self, agent: &AgentId) {
         self.handed.lock().unwrap_or_else(PoisonError::into_inner).remove(agent);
     }
+}
+
+fn acknowledge(mailbox: &Mailbox, held: &mut Vec<Claimed>, seen: &[MessageId]) -> Result<(), MailboxError> {
+    let named: Vec<_> = held
+        .iter()
+        .filter(|claimed| seen.contains(&claimed.lease.id()))
+        .map(|claimed| claimed.lease)
+        .collect();
+    if !named.is_empty() {
+        mailbox.ack(&named)?;
+        held.retain(|claimed| !seen.contains(&claimed.lease.id()));
+    }
+    Ok(())
 }

@@ -5,18 +5,25 @@
 //! | [`mailbox`] | one directory an agent, one file a message |
 //! | [`post`] | the accept path: number, stamp, seal, store |
 //! | [`trace_index`] | where each message has been |
-//! | [`history`] | what an agent heard and how its turns ended |
-//! | [`teammate`] | one agent's life and turns |
-//! | [`runner`], [`children`] | agent programs, and the process groups that are ours |
+//! | [`history`] | what entered an agent's turns, and what came of them |
+//! | [`runner`] | the programs that are the agents |
+//! | [`children`] | child processes that must not outlive their node |
+//! | [`teammate`] | one loop an agent: mail, tasks, commands, turns |
+//! | [`schedule`] | messages at times |
+//! | [`local`] | the socket that turns talk to |
 //! | [`directory`] | who lives where, as last told by the authority |
 //! | [`port`] | what a node needs of the authority |
+//! | [`node`] | all of it, started and closed |
 
 pub mod children;
 pub mod directory;
 pub mod history;
+pub mod local;
 pub mod mailbox;
+pub mod node;
 pub mod port;
 pub mod post;
 pub mod runner;
+pub mod schedule;
 pub mod teammate;
 pub mod trace_index;

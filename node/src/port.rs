@@ -2,8 +2,9 @@
 //! it goes over the bus. A node never decides any of this by itself.
 
 use async_trait::async_trait;
-use posthouse_shared::generation::Generation;
-use posthouse_shared::name::{AgentId, TaskId};
+use posthouse_shared::clock::Stamp;
+use posthouse_shared::generation::{Birth, Generation};
+use posthouse_shared::name::{AgentId, ScheduleId, TaskId, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::task::{Claim, ClaimedTask};
 use posthouse_shared::team::{AgentState, Standing};
@@ -87,6 +88,10 @@ pub trait AuthorityPort: Send + Sync + 'static {
         standing: Standing,
         request_id: &str,
     ) -> Result<(), Refusal>;
+
+    /// A schedule's ticks are dealt with up to `through`. Calling it late or never does no harm: a tick's
+    /// message has the same id each time.
+    async fn ticked(&self, _team: &TeamName, _schedule: &ScheduleId, _birth: Birth, _through: Stamp) {}
 
     /// What a teammate is at. Never blocks.
     fn report(&self, agent: &AgentId, report: Report);

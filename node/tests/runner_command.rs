@@ -47,7 +47,7 @@ impl Bench {
             agent: id(),
             runner: RunnerSpec::Command { command: command.iter().map(ToString::to_string).collect() },
             cwd: cwd.to_owned(),
-            environment,
+            environment: Arc::new(environment),
         };
         let mut session = runner.open(spec).await.unwrap();
         let input =

@@ -1,5 +1,7 @@
 //! Logs: `tracing` to stderr as text or JSON lines.
 
+use std::io::IsTerminal;
+
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
@@ -21,6 +23,7 @@ pub fn start(filter: &str, format: LogFormat) {
     let broken = parsed.as_ref().err().map(ToString::to_string);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(parsed.unwrap_or_else(|_| EnvFilter::new("info")))
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     let _second_start_is_fine = match format {
         LogFormat::Text => builder.with_target(false).try_init(),

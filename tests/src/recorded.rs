@@ -1,7 +1,7 @@
 //! What the teammates of `fixtures/agents/record.sh` were given: one file a turn, whole or not there. This is the
 //! agents' own word on what was injected, whatever Posthouse's history says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
@@ -27,31 +27,45 @@ pub fn turns(dir: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// Each message that was injected: its attempts, one for each turn that it was part of, rising.
-pub fn attempts(dir: &Path) -> BTreeMap<String, Vec<u64>> {
-    let mut attempts: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+/// Each message that was injected: (delivery, attempt), one for each turn that it was part of, rising. A delivery is
+/// a person's; an attempt follows an interrupted one.
+pub fn attempts(dir: &Path) -> BTreeMap<String, Vec<(u64, u64)>> {
+    let mut attempts: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
     for turn in turns(dir) {
         for message in turn["messages"].as_array().into_iter().flatten() {
             let id = message["id"].as_str().expect("a message has an id").to_owned();
-            attempts
-                .entry(id)
-                .or_default()
-                .push(message["attempt"].as_u64().expect("a message has an attempt"));
+            let number = |key: &str| message[key].as_u64().expect("a message counts deliveries and attempts");
+            attempts.entry(id).or_default().push((number("delivery"), number("attempt")));
         }
     }
     attempts.values_mut().for_each(|attempts| attempts.sort_unstable());
     attempts
 }
 
-/// Panics if a message was injected twice under the same attempt: only an interrupted turn may show it again, and
-/// then marked as the next attempt.
+/// Panics if a message was injected twice under the same delivery and attempt: only an interrupted turn may show it
+/// again, and then marked as the next attempt.
 pub fn assert_injected_once(dir: &Path) {
     for (id, attempts) in attempts(dir) {
-        assert!(
-            attempts.windows(2).all(|pair| pair[0] < pair[1]),
-            "message {id} was injected as attempts {attempts:?}"
-        );
+        let rising = attempts.windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(rising, "message {id} was injected as (delivery, attempt) {attempts:?}");
     }
+}
+
+/// Panics if a history of this data directory holds an input twice. Gives how many inputs there are.
+pub fn assert_histories_hold_inputs_once(data: &Path) -> usize {
+    let mut inputs = BTreeSet::new();
+    for team in std::fs::read_dir(data.join("history")).expect("list histories").flatten() {
+        for file in std::fs::read_dir(team.path()).expect("list histories").flatten() {
+            let text = std::fs::read_to_string(file.path()).expect("read a history");
+            for record in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+                if record["record"] == "input" {
+                    let input = (file.path(), record["id"].to_string(), record["delivery"].to_string());
+                    assert!(inputs.insert(input.clone()), "an input stands twice: {input:?}");
+                }
+            }
+        }
+    }
+    inputs.len()
 }
 
 /// Waits until a file is there, and gives its text.

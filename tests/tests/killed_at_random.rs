@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use posthouse_tests::cluster::Posthouse;
 use posthouse_tests::home::{Home, TEAM};
 use posthouse_tests::ledger::{Ledger, states_on_disk};
-use posthouse_tests::recorded::{attempts, recorder};
+use posthouse_tests::recorded::{assert_histories_hold_inputs_once, attempts, recorder};
 
 /// Senders of one life.
 const SENDERS: usize = 4;
@@ -91,6 +91,7 @@ fn kill_9_at_random_loses_nothing_and_injects_nothing_twice() {
     ledger.check_traces(&posthouse.api(), "done");
     assert_eq!(posthouse.term(), 0);
     ledger.check(&turns);
+    assert_histories_hold_inputs_once(home.data());
     let mailbox = home.data().join("mailboxes").join(TEAM).join("reader");
     let states = states_on_disk(&mailbox, &ledger.accepted_ids());
     let astray: Vec<_> = states.iter().filter(|(_, states)| states.as_slice() != ["done"]).collect();

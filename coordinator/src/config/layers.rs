@@ -32,7 +32,9 @@ pub(super) fn load(environment: &Environment, flags: &Flags) -> Result<Config, C
     }
     read_variables(&mut config, environment)?;
     read_flags(&mut config, environment, flags);
-    if config.data.value.as_os_str().is_empty() {
+    // A turn, whose environment may hold no HOME, is told its socket and needs no data directory.
+    let needs_data = config.socket.is_none() && config.url.is_none();
+    if needs_data && config.data.value.as_os_str().is_empty() {
         return Err(ConfigError::NoData);
     }
     Ok(config)

@@ -70,7 +70,13 @@ pub struct Report {
 
 impl Report {
     /// From what the coordinator says.
-    pub fn new(team: TeamName, as_of: AsOf, outcome: Outcome, tasks: Vec<Task>, messages: MessageCounts) -> Self {
+    pub fn new(
+        team: TeamName,
+        as_of: AsOf,
+        outcome: Outcome,
+        tasks: Vec<Task>,
+        messages: MessageCounts,
+    ) -> Self {
         let lines = tasks.into_iter().map(|task| TaskLine {
             ends: task.blocks.is_empty(),
             id: task.id,

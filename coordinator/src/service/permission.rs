@@ -97,7 +97,10 @@ mod tests {
         let shutdown = Request::Shutdown { team: "main".to_owned(), name: "a".to_owned(), force: false };
         assert_eq!(code(&agent("scout@main"), &shutdown), Some(Code::OperatorOnly));
         assert_eq!(code(&agent("lead@main"), &shutdown), None);
-        assert_eq!(code(&agent("lead@main"), &Request::TeamDelete { team: "main".to_owned() }), Some(Code::OperatorOnly));
+        assert_eq!(
+            code(&agent("lead@main"), &Request::TeamDelete { team: "main".to_owned() }),
+            Some(Code::OperatorOnly)
+        );
     }
 
     #[test]

@@ -47,6 +47,7 @@ fn read(reader: &mut Reader<'_>, root: &Section<'_>, source: &Source) -> Option<
     let schedules = work::schedules(reader, root, &members);
     unused_settings(reader, source);
     let (name, config) = team?;
+    let members = members.specs;
     Some(TeamFile { name, config, lead, members, tasks, schedules, vars: reader.vars.clone() })
 }
 

@@ -1,6 +1,6 @@
 //! `[lead]` and `[[member]]`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use posthouse_shared::name::{AgentName, HostName, RoleName};
@@ -50,10 +50,20 @@ pub(super) fn lead(reader: &mut Reader<'_>, root: &Section<'_>, source: &Source)
     member(reader, &section, source, AgentName::lead())
 }
 
-pub(super) fn all(reader: &mut Reader<'_>, root: &Section<'_>, source: &Source) -> Vec<MemberSpec> {
-    let mut members: Vec<MemberSpec> = Vec::new();
+/// The members, and what is known of those too that have an error elsewhere: one mistake is told once.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    pub specs: Vec<MemberSpec>,
+    pub names: Vec<AgentName>,
+    pub roles: BTreeSet<String>,
+}
+
+pub(super) fn all(reader: &mut Reader<'_>, root: &Section<'_>, source: &Source) -> Members {
+    let mut members = Members::default();
     for section in reader.tables(root, "member", "name") {
         reader.only(&section, MEMBER);
+        let role = section.get("role").and_then(|(_, value)| value.get_ref().as_str());
+        members.roles.extend(role.map(str::to_owned));
         let name = reader.needed(&section, "name");
         let Some(name) = reader.name(name, AgentName::new) else {
             continue;
@@ -63,12 +73,15 @@ pub(super) fn all(reader: &mut Reader<'_>, root: &Section<'_>, source: &Source) 
             reader.wrong(name.span.clone(), message, "choose another", None);
             continue;
         }
-        if members.iter().any(|known| known.name == name.value) {
+        if members.names.contains(&name.value) {
             let message = format!("there are two members {:?}", name.value.as_str());
             reader.wrong(name.span.clone(), message, "the second one", None);
             continue;
         }
-        members.extend(member(reader, &section, source, name.value));
+        members.names.push(name.value.clone());
+        let spec = member(reader, &section, source, name.value);
+        members.roles.extend(spec.iter().filter_map(|one| one.role.as_ref()).map(ToString::to_string));
+        members.specs.extend(spec);
     }
     members
 }

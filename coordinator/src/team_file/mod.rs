@@ -28,6 +28,7 @@ use sha2::{Digest, Sha256};
 
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use plan::Plan;
+pub(crate) use work::cron_expression;
 
 /// Largest team file.
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;

@@ -47,6 +47,13 @@ pub(super) fn did_you_mean<'n>(wanted: &str, known: impl IntoIterator<Item = &'n
     near.first().map_or_else(String::new, |one| format!("; did you mean {:?}?", one.name))
 }
 
+/// Letters, digits, `_` and inner dashes; blanks around them are most likely a slip, and told as unknown.
+fn is_name(text: &str) -> bool {
+    let text = text.trim();
+    let fits = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    fits && !text.starts_with('-') && !text.ends_with('-')
+}
+
 impl<'s> Reader<'s> {
     pub fn new(source: &'s str) -> Self {
         Self { source, problems: Vec::new(), vars: BTreeMap::new(), used: BTreeSet::new() }
@@ -208,7 +215,8 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Puts variables in: `${name}`; `$${name}` stands for itself.
+    /// Puts variables in: `${name}`; `$${name}` stands for itself, and so does what cannot be a name, such as
+    /// the shell's `${name:-other}`.
     pub fn resolve(&mut self, text: &str, span: Range<usize>) -> Spot<String> {
         let mut value = String::new();
         let mut rest = text;
@@ -225,6 +233,11 @@ impl<'s> Reader<'s> {
                 rest = "";
                 break;
             };
+            if !is_name(name) {
+                value.push_str(&format!("${{{name}}}"));
+                rest = after;
+                continue;
+            }
             match self.vars.get(name) {
                 Some(var) => value.push_str(var),
                 None => self.unknown_variable(name, &span),

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use posthouse_shared::name::{AgentName, RoleName, ScheduleId, TaskId};
 use posthouse_shared::task::TaskSpec;
-use posthouse_shared::team::{MemberSpec, Missed, ScheduleSpec};
+use posthouse_shared::team::{Missed, ScheduleSpec};
 
+use super::members::Members;
 use super::reader::{Reader, Section, Spot, did_you_mean};
 
 const TASK: &[&str] = &["id", "subject", "description", "active_form", "role", "blocked_by", "metadata"];
@@ -22,7 +23,7 @@ struct Draft {
 pub(super) fn tasks(
     reader: &mut Reader<'_>,
     root: &Section<'_>,
-    members: &[MemberSpec],
+    members: &Members,
     has_lead: bool,
 ) -> Vec<TaskSpec> {
     let mut drafts: Vec<Draft> = Vec::new();
@@ -44,7 +45,7 @@ fn task(
     reader: &mut Reader<'_>,
     section: &Section<'_>,
     number: usize,
-    members: &[MemberSpec],
+    members: &Members,
     has_lead: bool,
 ) -> Option<Draft> {
     let id = match reader.text(section, "id") {
@@ -52,7 +53,8 @@ fn task(
         None => TaskId::new(format!("task-{number}")).ok()?,
         given => reader.name(given, TaskId::new)?.value,
     };
-    let subject = reader.needed(section, "subject")?.value;
+    // Kept without one, so that those that wait on it are not told wrong too.
+    let subject = reader.needed(section, "subject").map(|spot| spot.value).unwrap_or_default();
     let role = reader.text(section, "role");
     let role = reader.name(role, RoleName::new);
     if let Some(role) = &role {
@@ -95,11 +97,10 @@ fn known_role(
     reader: &mut Reader<'_>,
     section: &Section<'_>,
     role: &Spot<RoleName>,
-    members: &[MemberSpec],
+    members: &Members,
     has_lead: bool,
 ) {
-    let roles: BTreeSet<&str> =
-        members.iter().filter_map(|one| one.role.as_ref()).map(RoleName::as_str).collect();
+    let roles: BTreeSet<&str> = members.roles.iter().map(String::as_str).collect();
     if has_lead || roles.contains(role.value.as_str()) {
         return;
     }
@@ -171,11 +172,7 @@ fn circle(waiting: &[Draft]) -> Option<(Vec<String>, std::ops::Range<usize>)> {
 }
 
 /// All schedules.
-pub(super) fn schedules(
-    reader: &mut Reader<'_>,
-    root: &Section<'_>,
-    members: &[MemberSpec],
-) -> Vec<ScheduleSpec> {
+pub(super) fn schedules(reader: &mut Reader<'_>, root: &Section<'_>, members: &Members) -> Vec<ScheduleSpec> {
     let mut schedules: Vec<ScheduleSpec> = Vec::new();
     for (index, section) in reader.tables(root, "schedule", "id").into_iter().enumerate() {
         reader.only(&section, SCHEDULE);
@@ -194,7 +191,7 @@ fn schedule(
     reader: &mut Reader<'_>,
     section: &Section<'_>,
     number: usize,
-    members: &[MemberSpec],
+    members: &Members,
 ) -> Option<ScheduleSpec> {
     let id = match reader.text(section, "id") {
         None => ScheduleId::new(format!("schedule-{number}")).ok()?,
@@ -228,13 +225,8 @@ fn schedule(
     Some(ScheduleSpec { id: Some(id), cron: cron?.value, to: to?.value, message: message?, missed })
 }
 
-fn known_member(
-    reader: &mut Reader<'_>,
-    section: &Section<'_>,
-    to: &Spot<AgentName>,
-    members: &[MemberSpec],
-) {
-    let mut names: Vec<&str> = members.iter().map(|one| one.name.as_str()).collect();
+fn known_member(reader: &mut Reader<'_>, section: &Section<'_>, to: &Spot<AgentName>, members: &Members) {
+    let mut names: Vec<&str> = members.names.iter().map(AgentName::as_str).collect();
     names.push(posthouse_shared::name::LEAD);
     let wanted = to.value.as_str();
     if !names.contains(&wanted) {

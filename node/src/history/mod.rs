@@ -119,11 +119,20 @@ impl History {
     }
 
     /// Gives the open file back while there is nothing to do, and writes a hint if one is due.
+    ///
+    /// The last turn's end must be carried out: what it said is dropped from memory.
     pub fn rest(&mut self) {
         self.log = None;
-        if self.bytes.saturating_sub(self.hinted) < HINT_EVERY_BYTES {
-            return;
+        if self.bytes.saturating_sub(self.hinted) >= HINT_EVERY_BYTES {
+            self.hint();
         }
+        if let Some(last) = &mut self.fold.last {
+            last.result = String::new();
+            last.messages = Vec::new();
+        }
+    }
+
+    fn hint(&mut self) {
         let hint = Hint { v: 1, bytes: self.bytes, fold: self.fold.clone() };
         let written =
             serde_json::to_vec(&hint).map(|bytes| self.files.replace(&hint_path(&self.path), &bytes));

@@ -99,7 +99,9 @@ fn a_hint_skips_what_lies_behind_and_is_not_needed() {
     history.rest();
     let hint = hint_path(history.path());
     assert!(hint.exists());
+    assert_eq!(history.fold().last.as_ref().map(|end| end.result.as_str()), Some(""), "kept on disk only");
     let with = open(dir.path()).fold().clone();
+    assert_eq!(with.last.as_ref().map(|end| end.result.as_str()), Some("result 40"));
     Files::real().remove_unsynced(&hint).unwrap();
     assert_eq!(open(dir.path()).fold(), &with);
     assert_eq!((with.turn, with.open.len()), (40, 0));

@@ -44,6 +44,11 @@ impl Lease {
         self.name.id
     }
 
+    /// Which attempt its turn is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.name.attempt.into()
+    }
+
     /// Who took it.
     pub fn holder(&self) -> Incarnation {
         self.name.holder.unwrap_or_default()

@@ -62,7 +62,7 @@ impl Session for CommandSession {
             return Err(RunnerError::InTurn);
         }
         let RunnerSpec::Command { command } = self.spec.runner.clone();
-        let mut environment = self.spec.environment.clone();
+        let mut environment = self.spec.environment.as_ref().clone();
         environment.extend(turn.environment.clone());
         let launch = Launch {
             command,

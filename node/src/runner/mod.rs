@@ -77,8 +77,8 @@ pub struct SessionSpec {
     pub runner: RunnerSpec,
     /// Where it works.
     pub cwd: PathBuf,
-    /// Its environment, whole: children get nothing else.
-    pub environment: BTreeMap<OsString, OsString>,
+    /// Its environment, whole: children get nothing else. Sessions share it.
+    pub environment: Arc<BTreeMap<OsString, OsString>>,
 }
 
 /// One turn to be run.

@@ -112,21 +112,22 @@ pub async fn run(
         tokio::pin!(feed, output);
         let (mut fed, mut drained) = (false, false);
         let mut kill_at: Option<Instant> = None;
+        let mut heard = None;
         loop {
             // Copied out before the wait, so that no lock of the channel is held across it.
             let asked = *wish.borrow_and_update();
-            match asked {
-                Some(Cancel::Within(grace)) if kill_at.is_none() => {
-                    signalled = true;
-                    group.signal(Signal::TERM);
-                    group.signal(Signal::CONT);
-                    kill_at = Some(Instant::now() + grace);
+            if asked != heard {
+                heard = asked;
+                signalled = true;
+                match asked {
+                    Some(Cancel::Within(grace)) => {
+                        group.signal(Signal::TERM);
+                        group.signal(Signal::CONT);
+                        let at = Instant::now() + grace;
+                        kill_at = Some(kill_at.map_or(at, |earlier| earlier.min(at)));
+                    }
+                    Some(Cancel::Now) | None => group.signal(Signal::KILL),
                 }
-                Some(Cancel::Now) => {
-                    signalled = true;
-                    group.signal(Signal::KILL);
-                }
-                Some(Cancel::Within(_)) | None => {}
             }
             let kill = async {
                 match kill_at {

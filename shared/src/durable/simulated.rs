@@ -155,7 +155,9 @@ impl SimulatedDisk {
 
 /// What may be left of a file whose content was not synced.
 fn torn(now: &[u8], synced: &[u8], dice: &mut Dice) -> Vec<u8> {
-    let cut = dice.roll(now.len() + 1);
+    // What an append left untouched is safe: only a file that was written anew can lose its beginning.
+    let kept = if now.starts_with(synced) { synced.len() } else { 0 };
+    let cut = kept + dice.roll(now.len() - kept + 1);
     match dice.roll(4) {
         0 => synced.to_vec(),
         1 => now.to_vec(),

@@ -100,6 +100,7 @@ pub struct TeamView {
     /// Its board in numbers.
     pub tasks: TaskCounts,
     /// Its mail in numbers.
+    #[serde(default)]
     pub messages: MessageCounts,
 }
 

@@ -1,0 +1,342 @@
+//! What decisions cause, each once: homes, mail, programs, events. All of it follows the journal and can be done
+//! again: mailboxes and homes are made if they are not there, mail has ids made from the journal, and how far
+//! it went is journaled after it is stored.
+//!
+//! Order for each entry: directory and mailbox -> its mail -> the program that reads it. So a prompt is durable
+//! before its worker starts. A crash anywhere leaves mail in `state.unsent`, which the next start sends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use posthouse_node::directory::Residence;
+use posthouse_node::post::{Draft, DraftId};
+use posthouse_node::teammate::AgentSetup;
+use posthouse_shared::codes::Code;
+use posthouse_shared::name::{AgentId, AgentName, TeamName};
+use posthouse_shared::refusal::Refusal;
+use posthouse_shared::task::TaskStatus;
+use posthouse_shared::team::{Member, Standing};
+use posthouse_shared::wire::Caller;
+use posthouse_shared::wire::event::What;
+use tokio::runtime::Handle;
+
+use super::Service;
+use crate::authority::{Command, Decision, Outgoing, Reply, State, Team, system_name};
+use crate::journal::Entry;
+use crate::view::Sight;
+
+/// Pause before mail that could not be stored (disk or mailbox full) is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// A command waits at most so long for its effects before it answers without them.
+const EFFECTS_WAIT: Duration = Duration::from_secs(10);
+/// Longest summary of a notice.
+const SUMMARY_CHARS: usize = 200;
+
+/// Carries out what the journal asks for, then follows it in the background.
+pub(super) async fn start(service: &Service) -> Result<(), Refusal> {
+    let mut entries = service.authority().entries();
+    let state = service.authority().state();
+    service.blocking(move |s| s.bring_up(&state)).await?;
+    let follower = service.clone();
+    let mut closing = service.supervisor().closing();
+    service.supervisor().start("effects", async move {
+        let mut again = follower.authority().state().unsent().next().is_some();
+        loop {
+            tokio::select! {
+                entry = entries.recv() => match entry {
+                    Ok(entry) => follower.follow(entry).await,
+                    // Too far behind to follow entry by entry: the state has it all.
+                    Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => follower.catch_up().await,
+                    Err(tokio::sync::broadcast::error::RecvError::Closed) => return,
+                },
+                () = tokio::time::sleep(TRY_AGAIN), if again => {}
+                () = closing.wait() => return,
+            }
+            again = !follower.send_mail().await;
+        }
+    });
+    Ok(())
+}
+
+impl Service {
+    /// Decides, and waits until what it causes has happened on this host.
+    pub(super) async fn decide_and_carry_out(
+        &self,
+        caller: Caller,
+        command: Command,
+        request_id: Option<String>,
+    ) -> Result<Reply, Refusal> {
+        let reply = self.authority().decide(caller, command, request_id).await?;
+        let index = self.authority().state().head.index;
+        let mut carried_out = self.0.carried_out.subscribe();
+        let all = carried_out.wait_for(|through| *through >= index);
+        if tokio::time::timeout(EFFECTS_WAIT, all).await.is_err() {
+            tracing::warn!(index, "decided, and not carried out yet");
+        }
+        Ok(reply)
+    }
+
+    /// At the start: everything that the state says, on this host.
+    fn bring_up(&self, state: &State) -> Result<(), Refusal> {
+        for (name, team) in state.teams.iter() {
+            self.house(state, name, team)?;
+            let lead = AgentId::new(AgentName::lead(), name.clone());
+            if team.members.get(&lead.agent).is_some_and(|lead| !Sight::is_run(lead)) {
+                let mailbox = self.node()?.mailboxes().get(&lead).map_err(|e| e.refusal())?;
+                self.0.inboxes.recover(&mailbox).map_err(|e| e.refusal())?;
+            }
+        }
+        self.forget_deleted(state)?;
+        let sent_all = self.store_unsent(state);
+        for (name, team) in state.teams.iter() {
+            for member in team.members.values() {
+                self.run_member(name, member)?;
+            }
+        }
+        self.node()?
+            .set_schedules(state.teams.values().flat_map(|team| team.schedules.values().cloned()).collect());
+        if sent_all {
+            self.0.carried_out.send_replace(state.head.index);
+        }
+        Ok(())
+    }
+
+    async fn follow(&self, entry: std::sync::Arc<Entry>) {
+        let index = entry.index;
+        let done = self.blocking(move |s| s.carry_out(&entry)).await;
+        if let Err(refusal) = done {
+            tracing::error!(index, error = %refusal, cause = ?refusal.cause, "carry out a decision");
+        }
+    }
+
+    async fn catch_up(&self) {
+        let state = self.authority().state();
+        if let Err(refusal) = self.blocking(move |s| s.bring_up(&state)).await {
+            tracing::error!(error = %refusal, "carry out decisions");
+        }
+    }
+
+    /// One entry, all but its mail's acknowledgement.
+    fn carry_out(&self, entry: &Entry) -> Result<(), Refusal> {
+        let state = self.authority().state();
+        let team = |name: &TeamName| state.teams.get(name).cloned();
+        match &entry.decision {
+            Decision::TeamCreated { team: name, .. } => {
+                if let Some(team) = team(name) {
+                    self.house(&state, name, &team)?;
+                }
+                self.tell(What::TeamCreated { team: name.clone() });
+            }
+            Decision::TeamDeleted { team: name } => {
+                self.forget_deleted(&state)?;
+                self.tell(What::TeamDeleted { team: name.clone() });
+            }
+            Decision::Spawned { team: name, spec, .. } => {
+                if let Some(team) = team(name) {
+                    self.house(&state, name, &team)?;
+                    self.store_unsent(&state);
+                    if let Some(member) = team.members.get(&spec.name) {
+                        let (agent, host, generation) =
+                            (member.name.clone(), member.host.clone(), member.generation);
+                        self.tell(What::AgentSpawned { team: name.clone(), agent, host, generation });
+                        self.run_member(name, member)?;
+                    }
+                }
+            }
+            Decision::Commanded { team: name, .. } | Decision::Stood { team: name, .. } => {
+                if let Some(team) = team(name) {
+                    self.house(&state, name, &team)?;
+                }
+                self.node()?.board_changed(name);
+            }
+            Decision::TaskAdded { team: name, id, .. }
+            | Decision::TaskUpdated { team: name, id, .. }
+            | Decision::TaskClaimed { team: name, id, .. }
+            | Decision::TaskReleased { team: name, id, .. }
+            | Decision::TaskCompleted { team: name, id, .. }
+            | Decision::TaskGivenUp { team: name, id, .. }
+            | Decision::TaskCancelled { team: name, id, .. } => {
+                if let Some(task) = team(name).and_then(|team| team.board.get(id).cloned()) {
+                    let status = decided_status(&entry.decision).unwrap_or(task.status);
+                    let (owner, generation) = (task.owner.clone(), task.generation);
+                    self.tell(What::TaskChanged {
+                        team: name.clone(),
+                        task: id.clone(),
+                        status,
+                        owner,
+                        generation,
+                    });
+                }
+                self.node()?.board_changed(name);
+            }
+            Decision::ScheduleAdded { .. } | Decision::ScheduleDeleted { .. } => {
+                let all = state.teams.values().flat_map(|team| team.schedules.values().cloned()).collect();
+                self.node()?.set_schedules(all);
+            }
+            Decision::Cluster { .. }
+            | Decision::Leader { .. }
+            | Decision::HostStarted { .. }
+            | Decision::ScheduleTicked { .. }
+            | Decision::Notified { .. } => {}
+        }
+        if self.store_unsent(&state) {
+            self.0.carried_out.send_modify(|through| *through = (*through).max(entry.index));
+        }
+        Ok(())
+    }
+
+    fn tell(&self, what: What) {
+        self.0.setup.events.publish(self.now(), what);
+        self.live().bump();
+    }
+
+    /// Directory and mailboxes of one team.
+    fn house(&self, state: &State, name: &TeamName, team: &Team) -> Result<(), Refusal> {
+        let node = self.node()?;
+        let mut members = BTreeMap::new();
+        for member in team.members.values() {
+            if member.standing != Standing::Shutdown {
+                let id = AgentId::new(member.name.clone(), name.clone());
+                node.mailboxes().create(&id, member.birth).map_err(|e| e.refusal())?;
+            }
+            let residence = Residence {
+                birth: member.birth,
+                generation: member.generation,
+                host: member.host.clone(),
+                standing: member.standing,
+            };
+            members.insert(member.name.clone(), residence);
+        }
+        // The system sends notices and receives nothing.
+        let generation = state.leader.as_ref().map_or(team.birth, |leader| leader.generation);
+        let system = Residence {
+            birth: team.birth,
+            generation,
+            host: self.host().clone(),
+            standing: Standing::Shutdown,
+        };
+        members.insert(system_name(), system);
+        node.directory().set_team(name.clone(), members);
+        Ok(())
+    }
+
+    /// Starts the program of a member that lives here, if it is one that we run.
+    fn run_member(&self, team: &TeamName, member: &Member) -> Result<(), Refusal> {
+        let id = AgentId::new(member.name.clone(), team.clone());
+        let Some(spec) = member.spec.clone().filter(|_| member.host == *self.host()) else { return Ok(()) };
+        if member.standing == Standing::Shutdown {
+            return Ok(());
+        }
+        let setup = AgentSetup {
+            id,
+            birth: member.birth,
+            generation: member.generation,
+            spec,
+            standing: member.standing,
+            command: member.commanded,
+            since: member.since,
+        };
+        let node = self.node()?.clone();
+        Handle::current().block_on(node.ensure_agent(setup)).map(|_| ()).map_err(|e| e.refusal())
+    }
+
+    /// Ends what is still here of teams that are gone: programs, names, mailboxes (to the attic).
+    fn forget_deleted(&self, state: &State) -> Result<(), Refusal> {
+        let node = self.node()?;
+        let mut gone = BTreeSet::new();
+        for id in node.mailboxes().list().map_err(|e| e.refusal())? {
+            if state.teams.contains_key(&id.team) {
+                continue;
+            }
+            Handle::current().block_on(node.remove_agent(&id)).map_err(|e| e.refusal())?;
+            self.live().forget(&id);
+            self.0.inboxes.forget(&id);
+            gone.insert(id.team);
+        }
+        for team in gone {
+            node.directory().remove_team(&team);
+        }
+        Ok(())
+    }
+
+    /// Sends what is not known to be stored and journals that it is. Answers whether all of it is.
+    async fn send_mail(&self) -> bool {
+        let state = self.authority().state();
+        if state.unsent().next().is_none() {
+            return true;
+        }
+        let index = state.head.index;
+        let sent = self.blocking(move |s| Ok(s.store_unsent(&state))).await.unwrap_or(false);
+        if !sent {
+            return false;
+        }
+        self.0.carried_out.send_modify(|through| *through = (*through).max(index));
+        match self.authority().decide(Caller::Operator, Command::Notified { through: index }, None).await {
+            Ok(_) => true,
+            Err(refusal) => {
+                tracing::warn!(error = %refusal, "journal what was notified");
+                false
+            }
+        }
+    }
+
+    /// Stores the mail that the state has as unsent; what is stored already is a duplicate. Answers whether
+    /// all of it is stored, or can never be.
+    fn store_unsent(&self, state: &State) -> bool {
+        let mut all = true;
+        for outgoing in state.unsent() {
+            if let Err(refusal) = self.store(outgoing) {
+                let never = matches!(
+                    refusal.code,
+                    Code::UnknownAgent | Code::UnknownTeam | Code::AgentShutdown | Code::MessageTooLarge
+                );
+                tracing::warn!(id = %outgoing.id, to = %outgoing.to, never, error = %refusal, "store mail of a decision");
+                all &= never;
+            }
+        }
+        all
+    }
+
+    fn store(&self, outgoing: &Outgoing) -> Result<(), Refusal> {
+        let posted = self.node()?.post().send(Draft {
+            from: AgentId::new(outgoing.from.name(), outgoing.team.clone()),
+            to: outgoing.to.clone(),
+            kind: outgoing.kind,
+            body: outgoing.body.clone(),
+            summary: outgoing.summary.as_ref().map(|text| text.chars().take(SUMMARY_CHARS).collect()),
+            in_reply_to: outgoing.in_reply_to,
+            control: false,
+            id: DraftId::Chosen(outgoing.id),
+            trace: None,
+        })?;
+        if !posted.duplicate {
+            self.stored(&posted.sealed);
+        }
+        Ok(())
+    }
+}
+
+/// The status that a decision about a task gave it; its owner and claim are told as they are now.
+const fn decided_status(decision: &Decision) -> Option<TaskStatus> {
+    match decision {
+        Decision::TaskAdded { .. } | Decision::TaskReleased { .. } | Decision::TaskGivenUp { .. } => {
+            Some(TaskStatus::Pending)
+        }
+        Decision::TaskClaimed { .. } => Some(TaskStatus::InProgress),
+        Decision::TaskCompleted { .. } => Some(TaskStatus::Completed),
+        Decision::TaskCancelled { .. } => Some(TaskStatus::Cancelled),
+        Decision::TaskUpdated { .. }
+        | Decision::Cluster { .. }
+        | Decision::Leader { .. }
+        | Decision::HostStarted { .. }
+        | Decision::TeamCreated { .. }
+        | Decision::TeamDeleted { .. }
+        | Decision::Spawned { .. }
+        | Decision::Commanded { .. }
+        | Decision::Stood { .. }
+        | Decision::ScheduleAdded { .. }
+        | Decision::ScheduleDeleted { .. }
+        | Decision::ScheduleTicked { .. }
+        | Decision::Notified { .. } => None,
+    }
+}

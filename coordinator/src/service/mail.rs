@@ -1,0 +1,184 @@
+//! Sending, and the lead's inbox.
+
+use std::time::Duration;
+
+use posthouse_node::mailbox::{Claimed, Mailbox, Marks, Peeked};
+use posthouse_node::post::{Draft, DraftId};
+use posthouse_shared::codes::Code;
+use posthouse_shared::message::{Kind, Sealed, Vouched};
+use posthouse_shared::name::{AgentId, MessageId};
+use posthouse_shared::refusal::Refusal;
+use posthouse_shared::wire::Caller;
+use posthouse_shared::wire::replies::{BriefReply, InboxReply, MessageView, SendReply};
+use posthouse_shared::wire::requests::Request;
+use serde_json::Value;
+
+use super::Service;
+use crate::view::{Sight, agents, brief};
+
+/// Messages in one answer where the request names no number, and at most.
+const INBOX_DEFAULT: u32 = 100;
+const INBOX_MAX: u32 = 1_000;
+
+impl Service {
+    /// On disk in the recipient's mailbox at return, or refused.
+    pub(super) fn send(&self, caller: &Caller, request: Request) -> Result<Value, Refusal> {
+        let Request::Send { team, to, body, id, summary, in_reply_to, urgent, as_agent } = request else {
+            return Err(Refusal::new(Code::Internal, "not a message"));
+        };
+        let state = self.authority().state();
+        let (team_name, team) = self.team(&state, &team)?;
+        let sight = self.sight(&state, team_name, team)?;
+        let from = Self::acting(caller, as_agent.as_deref())?;
+        self.member(&sight, from.as_str()).map_err(|refusal| refusal.effect("nothing was sent"))?;
+        let recipient = self.member(&sight, &to).map_err(|refusal| refusal.effect("nothing was sent"))?;
+        if urgent && !from.is_lead() {
+            return Err(Refusal::new(Code::OperatorOnly, "only the lead marks mail as urgent")
+                .effect("nothing was sent")
+                .next("leave --urgent away"));
+        }
+        let draft = Draft {
+            from: AgentId::new(from, team_name.clone()),
+            to: recipient.name.clone(),
+            kind: Kind::Message,
+            body,
+            summary,
+            in_reply_to,
+            control: urgent,
+            id: id.map_or(DraftId::Fresh, DraftId::Chosen),
+            trace: None,
+        };
+        let posted = self.node()?.post().send(draft)?;
+        let envelope = &posted.sealed.envelope;
+        if !posted.duplicate {
+            self.stored(&posted.sealed);
+        }
+        let reads = agents::reads(&sight, recipient);
+        self.answer_with(SendReply {
+            id: envelope.id,
+            state: posted.state,
+            reads,
+            duplicate: posted.duplicate,
+        })
+    }
+
+    /// Reads an inbox: the lead's own is handed out under leases, any other is only looked at.
+    #[expect(clippy::too_many_arguments, reason = "the fields of one request")]
+    pub(super) async fn inbox(
+        &self,
+        caller: Caller,
+        team: String,
+        name: String,
+        peek: bool,
+        seen: Vec<MessageId>,
+        limit: u32,
+        timeout_ms: u64,
+    ) -> Result<Value, Refusal> {
+        let (id, own) = self.inbox_of(&caller, &team, &name)?;
+        let limit = if limit == 0 { INBOX_DEFAULT } else { limit.min(INBOX_MAX) };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mailbox = self.node()?.mailboxes().get(&id).map_err(|error| error.refusal())?;
+        let mut changes = {
+            let mailbox = mailbox.clone();
+            self.blocking(move |_| Ok(mailbox.changes())).await?
+        };
+        let until =
+            tokio::time::Instant::now() + Duration::from_millis(timeout_ms.min(self.limits().wait_ms_max));
+        let mut closing = self.supervisor().closing();
+        let mut seen = seen;
+        loop {
+            changes.mark_unchanged();
+            let (named, mailbox) = (std::mem::take(&mut seen), mailbox.clone());
+            let reply = self
+                .blocking(move |s| match (own, peek) {
+                    (true, false) => s.hand_out(&mailbox, &named, limit),
+                    // The command line acknowledges what it has printed with a last look.
+                    (true, true) => {
+                        s.0.inboxes.acknowledge(&mailbox, &named).map_err(|error| error.refusal())?;
+                        s.live().bump();
+                        s.look(&mailbox, limit)
+                    }
+                    (false, _) => s.look(&mailbox, limit),
+                })
+                .await?;
+            if !reply.messages.is_empty() || tokio::time::Instant::now() >= until || closing.begun() {
+                return self.answer_with(reply);
+            }
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return self.answer_with(reply) },
+                () = tokio::time::sleep_until(until) => {}
+                () = closing.wait() => {}
+            }
+        }
+    }
+
+    /// Whose inbox, and whether the caller may acknowledge what is in it: the operator where the lead is a
+    /// person or another program.
+    fn inbox_of(&self, caller: &Caller, team: &str, name: &str) -> Result<(AgentId, bool), Refusal> {
+        let state = self.authority().state();
+        let (team_name, team) = self.team(&state, team)?;
+        let sight = self.sight(&state, team_name, team)?;
+        let member = self.member(&sight, name)?;
+        let own = *caller == Caller::Operator && member.name.is_lead() && !Sight::is_run(member);
+        Ok((AgentId::new(member.name.clone(), team_name.clone()), own))
+    }
+
+    fn hand_out(&self, mailbox: &Mailbox, seen: &[MessageId], limit: usize) -> Result<InboxReply, Refusal> {
+        let messages = self.0.inboxes.read(mailbox, seen, limit).map_err(|error| error.refusal())?;
+        let more = mailbox.counts().map_err(|error| error.refusal())?.ready;
+        self.live().bump();
+        let messages = messages.iter().map(from_claimed).collect();
+        Ok(InboxReply { messages, more: u64::try_from(more).unwrap_or(u64::MAX), peek: false })
+    }
+
+    fn look(&self, mailbox: &Mailbox, limit: usize) -> Result<InboxReply, Refusal> {
+        let handed = self.0.inboxes.handed(mailbox.agent());
+        let ready = mailbox.peek(limit).map_err(|error| error.refusal())?;
+        let counts = mailbox.counts().map_err(|error| error.refusal())?;
+        let messages: Vec<MessageView> =
+            handed.iter().map(from_claimed).chain(ready.iter().map(from_peeked)).take(limit).collect();
+        let more = (counts.ready + handed.len()).saturating_sub(messages.len());
+        Ok(InboxReply { messages, more: u64::try_from(more).unwrap_or(u64::MAX), peek: true })
+    }
+
+    /// What a fresh lead needs to go on.
+    pub(super) fn brief(&self, team: &str) -> Result<Value, Refusal> {
+        let state = self.authority().state();
+        let (team_name, team) = self.team(&state, team)?;
+        let sight = self.sight(&state, team_name, team)?;
+        let id = AgentId::new(posthouse_shared::name::AgentName::lead(), team_name.clone());
+        let mailbox = self.node()?.mailboxes().get(&id).map_err(|error| error.refusal())?;
+        let unread = self.look(&mailbox, usize::try_from(INBOX_DEFAULT).unwrap_or(usize::MAX))?;
+        self.answer_with(BriefReply { brief: brief::brief(&sight, &unread.messages, unread.more) })
+    }
+}
+
+fn from_claimed(claimed: &Claimed) -> MessageView {
+    message_view(&claimed.message, claimed.vouched, claimed.attempt, claimed.marks)
+}
+
+fn from_peeked(seen: &Peeked) -> MessageView {
+    message_view(&seen.message, seen.vouched, seen.attempt, seen.marks)
+}
+
+fn message_view(sealed: &Sealed, vouched: Vouched, attempt: u32, marks: Marks) -> MessageView {
+    let envelope = &sealed.envelope;
+    let from = match vouched {
+        Vouched::Node => envelope.from.agent.to_string(),
+        Vouched::Nobody => "external".to_owned(),
+    };
+    MessageView {
+        id: envelope.id,
+        kind: envelope.kind,
+        from,
+        to: envelope.to.agent.clone(),
+        team: envelope.team.clone(),
+        created_at: envelope.created_at,
+        summary: envelope.summary.clone(),
+        body: envelope.body.clone().unwrap_or_default(),
+        in_reply_to: envelope.in_reply_to,
+        attempt,
+        marks: marks.names(),
+        vouched,
+    }
+}

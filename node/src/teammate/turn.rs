@@ -1,0 +1,453 @@
+//! Begins a turn and ends it. Order of steps:
+//!
+//! 1. mail claimed, task granted
+//! 2. history: `input`s and `turn`, synced (`turn.input.synced`)
+//! 3. the program runs
+//! 4. what it causes is numbered and sealed
+//! 5. history: `turn_end`, synced (`turn.ended`)
+//! 6. effects, see `settle`
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use posthouse_shared::generation::Generation;
+use posthouse_shared::message::{Kind, Sealed};
+use posthouse_shared::name::MessageId;
+use posthouse_shared::refusal::Refusal;
+use posthouse_shared::task::ClaimedTask;
+use posthouse_shared::wire::Caller;
+use posthouse_shared::wire::event::What;
+use posthouse_shared::wire::replies::Stage;
+
+use super::agent::{Current, Teammate, Untold, retryable};
+use super::life::{About, Happening, Life, Verdict, Wants};
+use super::plan::{Facts, Letter, Plan, line, plan};
+use super::settle::Moves;
+use super::{TeammateError, blocking, in_mailbox};
+use crate::history::{Begin, End, History, InTurn, Input, InputKey};
+use crate::mailbox::{Batch, Claimed, Lease, Release, Which};
+use crate::post::{Draft, DraftId};
+use crate::runner::log::{AgentLog, log_path};
+use crate::runner::{Outcome, Turn, TurnInput, TurnMessage};
+
+/// A message that is too large for an envelope is cut in halves until it fits.
+const CUTS_MAX: u32 = 12;
+
+impl Teammate {
+    /// Takes what there is to do; where there is nothing, tells the lead and rests.
+    pub(super) async fn work(&mut self) -> Result<(), TeammateError> {
+        let mail = self.claim_mail().await?;
+        if self.mind.wants() != Wants::Work {
+            return self.give_back(mail).await;
+        }
+        let assigned = mail.iter().any(|m| m.message.envelope.kind == Kind::TaskAssignment);
+        let task = if mail.is_empty() || assigned { self.claim_task().await } else { None };
+        if mail.is_empty() && task.is_none() {
+            self.tell_idle().await;
+            self.fine();
+            return self.in_history(History::rest).await;
+        }
+        self.begin(About::Work, mail, task).await
+    }
+
+    /// Runs the turn over the shutdown request that waits.
+    pub(super) async fn ask_shutdown(&mut self, command: Generation) -> Result<(), TeammateError> {
+        match self.request.take() {
+            Some(request) => self.begin(About::Shutdown(command), vec![request], None).await,
+            None => {
+                self.mind.asked = None;
+                Ok(())
+            }
+        }
+    }
+
+    async fn claim_mail(&mut self) -> Result<Vec<Claimed>, TeammateError> {
+        let mut mail = std::mem::take(&mut self.urgent);
+        let max = usize::try_from(self.deps.limits.turn_messages).unwrap_or(usize::MAX);
+        let room = max.saturating_sub(mail.len());
+        if room > 0 {
+            let batch =
+                Batch { messages_max: room, bytes_max: self.deps.limits.turn_bytes, only: Which::All };
+            let claimed = in_mailbox(&self.mailbox, move |mailbox| mailbox.claim(batch)).await;
+            match claimed {
+                Ok(claimed) => mail.extend(self.apply_orders(claimed).await?),
+                Err(error) => {
+                    self.urgent = mail;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(mail)
+    }
+
+    async fn give_back(&mut self, mail: Vec<Claimed>) -> Result<(), TeammateError> {
+        let leases: Vec<Lease> = mail.into_iter().map(|claimed| claimed.lease).collect();
+        in_mailbox(&self.mailbox, move |mailbox| mailbox.release(&leases, Release::Planned)).await?;
+        Ok(())
+    }
+
+    async fn claim_task(&mut self) -> Option<ClaimedTask> {
+        let request = self.claim_id();
+        let (agent, generation) = (&self.setup.id, self.setup.generation);
+        let claimed = self.deps.port.claim_next(agent, generation, &request).await;
+        match claimed {
+            Ok(Some(task)) => return Some(task),
+            Ok(None) => self.claim_answered(),
+            Err(refusal) if retryable(&refusal) => self.trouble("ask for a task", &refusal),
+            Err(refusal) => {
+                self.claim_answered();
+                tracing::debug!(agent = %self.setup.id, %refusal, "no task");
+            }
+        }
+        None
+    }
+
+    async fn begin(
+        &mut self,
+        about: About,
+        mail: Vec<Claimed>,
+        task: Option<ClaimedTask>,
+    ) -> Result<(), TeammateError> {
+        self.tell_result().await;
+        let turn = self.fold(|fold| fold.turn) + 1;
+        let tries = self.fold(|fold| fold.tries.clone());
+        let attempt = mail.iter().map(|m| m.attempt).max().unwrap_or(1);
+        let now = self.deps.clock.now();
+        let log = AgentLog::open(
+            self.deps.files.clone(),
+            log_path(&self.deps.data, &self.setup.id),
+            self.deps.limits.log_bytes,
+        );
+        let current = Current { turn, mail, task, attempt, token: None, log: Arc::new(log) };
+        let tried = current.claim().and_then(|claim| tries.filter(|tries| tries.claim == claim));
+        let attempt = attempt.max(tried.map_or(1, |tries| tries.interrupted + 1));
+        let current = Current { attempt, ..current };
+        let inputs: Vec<Input> = current.mail.iter().map(|m| input(turn, m, now)).collect();
+        let begin = Begin {
+            turn,
+            inputs: current.mail.iter().map(in_turn).collect(),
+            task: current.claim(),
+            at: now,
+        };
+        let begun = self.in_history(move |history| history.begin(inputs, begin)).await;
+        if let Err(error) = begun.and_then(|begun| Ok(begun?)) {
+            // Nothing of the turn counts: what was claimed is as it was.
+            self.give_back(current.mail).await?;
+            return Err(error);
+        }
+        self.start(about, current).await;
+        Ok(())
+    }
+
+    async fn start(&mut self, about: About, mut current: Current) {
+        let caller = Caller::Agent { id: self.setup.id.clone(), generation: self.setup.generation };
+        let token = self.deps.tokens.issue(caller);
+        let environment = self.turn_environment(token.as_str(), current.task.as_ref());
+        current.token = Some(token);
+        let (team, to) = (&self.setup.id.team, &self.setup.id.agent);
+        for message in &current.mail {
+            let id = message.lease.id();
+            self.trace(id, Stage::Processing, format!("turn {}, attempt {}", current.turn, message.attempt));
+            let (turn, attempt) = (current.turn, message.attempt);
+            self.deps.port.event(What::MessageClaimed {
+                team: team.clone(),
+                id,
+                to: to.clone(),
+                turn,
+                attempt,
+            });
+        }
+        let task = current.task.as_ref().map_or_else(String::new, |task| format!(", task {}", task.id));
+        let (turn, attempt, mail) = (current.turn, current.attempt, current.mail.len());
+        current.log.line(&format!(
+            "{} turn {turn} begins: {mail} messages{task}, attempt {attempt}",
+            self.deps.clock.now()
+        ));
+        let input = TurnInput {
+            turn,
+            agent: to.clone(),
+            team: team.clone(),
+            task: current.task.clone(),
+            messages: current.mail.iter().map(turn_message).collect(),
+        };
+        let turn = Turn { input, environment, log: Arc::clone(&current.log) };
+        self.happens(Happening::Begun(current.turn, about)).await;
+        self.begun();
+        self.current = Some(current);
+        self.announce(None);
+        self.deps.files.point("turn.starting");
+        if let Err(error) = self.session.start_turn(turn).await {
+            self.fail_to_start(error.to_string()).await;
+        }
+    }
+
+    fn turn_environment(&self, token: &str, task: Option<&ClaimedTask>) -> BTreeMap<OsString, OsString> {
+        let history =
+            self.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner).path().to_owned();
+        let mut environment: BTreeMap<OsString, OsString> = BTreeMap::new();
+        let mut set = |name: &str, value: OsString| environment.insert(name.into(), value);
+        set("POSTHOUSE_TEAM", self.setup.id.team.as_str().into());
+        set("POSTHOUSE_AGENT", self.setup.id.agent.as_str().into());
+        set("POSTHOUSE_SOCKET", self.deps.socket.clone().into());
+        set("POSTHOUSE_TOKEN", token.into());
+        set("POSTHOUSE_HISTORY", history.into());
+        if let Some(task) = task {
+            set("POSTHOUSE_TASK", task.id.as_str().into());
+            set("POSTHOUSE_TASK_GENERATION", task.generation.to_string().into());
+        }
+        environment
+    }
+
+    /// The program is through: writes `turn_end` and carries it out.
+    pub(super) async fn ended(&mut self, outcome: Outcome) {
+        let Some(mut current) = self.current.take() else { return };
+        let Life::Running { about, ending, .. } = self.mind.life else { return };
+        // From here on its programs, if any are left, are nobody.
+        current.token = None;
+        let claim = current.claim();
+        let tries = self.fold(|fold| fold.tries.clone());
+        let facts = Facts {
+            turn: current.turn,
+            about,
+            ending,
+            claim: claim.as_ref(),
+            tries: tries.as_ref(),
+            attempts_max: self.deps.limits.max_attempts,
+        };
+        let plan = plan(&facts, outcome);
+        let verdict = plan.verdict;
+        let why = match &plan.disposition {
+            crate::history::Disposition::Done => None,
+            crate::history::Disposition::Failed { why }
+            | crate::history::Disposition::Released { why, .. } => Some(why.clone()),
+        };
+        current.log.line(&format!(
+            "{} turn {} ends: {}",
+            self.deps.clock.now(),
+            current.turn,
+            why.as_deref().unwrap_or("done")
+        ));
+        let inputs: Vec<InTurn> = current.mail.iter().map(in_turn).collect();
+        let Some(end) = self.write_end(current.turn, inputs, plan).await else {
+            // The node closes and the disk will not take it: the next start runs the turn again.
+            self.mind.life = Life::Resting(super::life::Rest::Idle);
+            return;
+        };
+        if verdict == Verdict::Done {
+            let on_board = end.task.is_some();
+            self.untold = Some(Untold { turn: end.turn, result: end.result.clone(), on_board });
+        }
+        let leases = current.mail.iter().map(|claimed| claimed.lease).collect();
+        self.settle(&end, Moves::of(&end, leases)).await;
+        self.fine();
+        self.over(Happening::Over(verdict, self.deps.clock.now())).await;
+        self.announce(why);
+    }
+
+    /// Seals what a turn causes and writes its end, trying again until it is on disk. Nothing only where the
+    /// node closes and it cannot be done.
+    pub(super) async fn write_end(&mut self, turn: u64, inputs: Vec<InTurn>, plan: Plan) -> Option<End> {
+        let letters = if self.is_lead() { Vec::new() } else { plan.letters };
+        let mut messages = Vec::new();
+        for (n, letter) in letters.into_iter().enumerate() {
+            let id = self.derived(turn, letter.kind.as_str(), &n.to_string());
+            let sealed = loop {
+                match self.prepare(&letter, id).await {
+                    Ok(sealed) => break Some(sealed),
+                    Err(refusal)
+                        if retryable(&refusal) && self.keep_trying("seal a message", &refusal).await => {}
+                    Err(refusal) => {
+                        tracing::warn!(agent = %self.setup.id, %refusal, "the lead is not told");
+                        break None;
+                    }
+                }
+            };
+            messages.extend(sealed.map(|sealed| String::from_utf8_lossy(&sealed.bytes).into_owned()));
+        }
+        let end = End {
+            turn,
+            disposition: plan.disposition,
+            inputs,
+            result: plan.result,
+            messages,
+            task: plan.task,
+            shutdown: plan.shutdown,
+            at: self.deps.clock.now(),
+        };
+        loop {
+            let record = end.clone();
+            match self.in_history(move |history| history.end(record)).await.and_then(|ended| Ok(ended?)) {
+                Ok(()) => return Some(end),
+                Err(error) if self.keep_trying("write turn_end", &error).await => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn derived(&self, turn: u64, kind: &str, n: &str) -> MessageId {
+        let setup = &self.setup;
+        let (id, birth, generation) =
+            (setup.id.to_string(), setup.birth.to_string(), setup.generation.to_string());
+        MessageId::derived(&[&id, &birth, &generation, &turn.to_string(), kind, n])
+    }
+
+    fn draft(&self, letter: &Letter, body: String, id: MessageId) -> Draft {
+        Draft {
+            from: self.setup.id.clone(),
+            to: Self::lead(),
+            kind: letter.kind,
+            body,
+            summary: Some(letter.summary.clone()).filter(|summary| !summary.is_empty()),
+            in_reply_to: None,
+            control: false,
+            id: DraftId::Chosen(id),
+            trace: None,
+        }
+    }
+
+    /// Numbers and seals, cutting the text where its encoding is over the limit.
+    async fn prepare(&self, letter: &Letter, id: MessageId) -> Result<Sealed, Refusal> {
+        let drafts = self.cuts(letter, id);
+        let post = self.deps.post.clone();
+        blocking(move || fitting(drafts, |draft| post.prepare(draft)))
+            .await
+            .map_err(|error| cut_off(&error))?
+    }
+
+    fn cuts(&self, letter: &Letter, id: MessageId) -> Vec<Draft> {
+        (0..CUTS_MAX).map(|cut| self.draft(letter, halved(&letter.body, cut), id)).collect()
+    }
+
+    /// Sends the lead a message whose id is derived from `what` and `n`: once, however often it is tried.
+    pub(super) async fn tell(&self, letter: Letter, what: &str, n: &str) -> Result<(), Refusal> {
+        if self.is_lead() {
+            return Ok(());
+        }
+        let id = MessageId::derived(&[&self.setup.id.to_string(), &self.setup.birth.to_string(), what, n]);
+        let drafts = self.cuts(&letter, id);
+        let post = self.deps.post.clone();
+        let sent = blocking(move || fitting(drafts, |draft| post.send(draft))).await;
+        match sent.map_err(|error| cut_off(&error))? {
+            Ok(posted) => {
+                if !posted.duplicate {
+                    self.stored(&posted.sealed);
+                }
+                Ok(())
+            }
+            // The same turn was told of in the other way: its idle notice and its result share an id.
+            Err(refusal) if refusal.code == posthouse_shared::codes::Code::IdReused => Ok(()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Nothing more to do: the lead hears it once, with the last result.
+    async fn tell_idle(&mut self) {
+        let Some(untold) = self.untold.take() else { return };
+        let summary = line("idle: ", &untold.result);
+        self.tell_once(untold, Kind::Idle, summary).await;
+    }
+
+    /// Another turn begins: a result that only the idle notice would have told is told now.
+    async fn tell_result(&mut self) {
+        let Some(untold) = self.untold.take() else { return };
+        if untold.on_board || untold.result.is_empty() {
+            return;
+        }
+        let summary = line("", &untold.result);
+        self.tell_once(untold, Kind::Result, summary).await;
+    }
+
+    async fn tell_once(&mut self, untold: Untold, kind: Kind, summary: String) {
+        let letter = Letter { kind, summary, body: untold.result.clone() };
+        match self.tell(letter, "told", &untold.turn.to_string()).await {
+            Ok(()) => self.deps.files.point("turn.told"),
+            Err(refusal) if retryable(&refusal) => {
+                self.untold = Some(untold);
+                self.trouble("tell the lead", &refusal);
+            }
+            Err(refusal) => tracing::warn!(agent = %self.setup.id, %refusal, "the lead is not told"),
+        }
+    }
+
+    pub(super) fn stored(&self, sealed: &Sealed) {
+        let envelope = &sealed.envelope;
+        let host = envelope.from.host.clone();
+        self.deps.port.event(What::MessageStored {
+            team: envelope.team.clone(),
+            id: envelope.id,
+            kind: envelope.kind,
+            from: envelope.from.agent.to_string(),
+            to: envelope.to.agent.clone(),
+            host,
+        });
+    }
+}
+
+fn cut_off(error: &TeammateError) -> Refusal {
+    Refusal::new(posthouse_shared::codes::Code::ShuttingDown, error.to_string())
+}
+
+/// The first draft that fits into an envelope.
+fn fitting<T>(drafts: Vec<Draft>, mut send: impl FnMut(Draft) -> Result<T, Refusal>) -> Result<T, Refusal> {
+    let mut last = None;
+    for draft in drafts {
+        match send(draft) {
+            Err(refusal) if refusal.code == posthouse_shared::codes::Code::MessageTooLarge => {
+                last = Some(refusal);
+            }
+            sent => return sent,
+        }
+    }
+    Err(last.unwrap_or_else(|| Refusal::new(posthouse_shared::codes::Code::Internal, "nothing to send")))
+}
+
+fn halved(body: &str, cut: u32) -> String {
+    if cut == 0 {
+        return body.to_owned();
+    }
+    let len = body.floor_char_boundary(body.len() >> cut);
+    format!("{}\n[cut: {} of {} bytes]", body.get(..len).unwrap_or_default(), len, body.len())
+}
+
+/// The sender; the mailbox says `external` where nobody vouches for it.
+fn from(message: &Claimed) -> String {
+    message.message.envelope.from.agent.to_string()
+}
+
+pub(super) fn in_turn(message: &Claimed) -> InTurn {
+    let key = InputKey { id: message.lease.id(), delivery: message.delivery };
+    InTurn { key, attempt: message.attempt }
+}
+
+fn input(turn: u64, message: &Claimed, at: posthouse_shared::clock::Stamp) -> Input {
+    let envelope = &message.message.envelope;
+    Input {
+        turn,
+        id: envelope.id,
+        delivery: message.delivery,
+        attempt: message.attempt,
+        marks: message.marks.names(),
+        from: from(message),
+        kind: envelope.kind,
+        summary: envelope.summary.clone(),
+        body: envelope.body.clone().unwrap_or_default(),
+        at,
+    }
+}
+
+fn turn_message(message: &Claimed) -> TurnMessage {
+    let envelope = &message.message.envelope;
+    TurnMessage {
+        id: envelope.id,
+        kind: envelope.kind,
+        from: from(message),
+        body: envelope.body.clone().unwrap_or_default(),
+        summary: envelope.summary.clone(),
+        in_reply_to: envelope.in_reply_to,
+        created_at: envelope.created_at,
+        attempt: message.attempt,
+        delivery: message.delivery,
+        marks: message.marks.names(),
+    }
+}
