@@ -71,7 +71,10 @@ impl Inner {
             watched,
         };
         for (state, name) in foreign {
-            self.take_in(&mut loaded, state, &name)?;
+            // On a full or read-only disk they stay where they are: the messages beside them can be read.
+            if let Err(error) = self.take_in(&mut loaded, state, &name) {
+                tracing::warn!(agent = %self.agent, state, ?name, %error, "cannot take in a foreign file");
+            }
         }
         Ok(loaded)
     }
@@ -258,6 +261,9 @@ impl Inner {
             Ok(bytes) => Ok(Ok(bytes)),
             Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::FileTooLarge => {
                 Ok(Err(Reason::of("too_large", format!("it is {source}"))))
+            }
+            Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+                Ok(Err(Reason::foreign(&format!("it is {source}"))))
             }
             Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => {
                 Ok(Err(Reason::foreign("it is a directory")))
