@@ -16,7 +16,7 @@ use super::error::MailboxError;
 use super::index::Builder;
 use super::name::FileName;
 use super::quarantine::{REASON_SUFFIX, Reason, id_of_foreign};
-use super::{DONE, Inner, Key, LOCK, Loaded, PROCESSING, QUARANTINE, READY, TMP};
+use super::{DONE, Inner, Key, Loaded, PROCESSING, QUARANTINE, READY, TMP};
 
 impl Inner {
     /// Reads the names of all states. The watch is set before, so that no file is missed in between.
@@ -66,7 +66,6 @@ impl Inner {
             held: held.into_iter().map(|name| (name.id, name)).collect(),
             in_flight: HashSet::new(),
             busy: HashMap::new(),
-            lock: self.files().open_lock(&self.dir.join(LOCK)).ok(),
             used: self.core.setup.clock.boot(),
             watched,
         };
