@@ -149,15 +149,18 @@ fn every_sort_of_broken_file_is_quarantined_with_a_reason_and_the_queue_goes_on(
     drop_in(&house, "x.reason.json", b"who writes such names");
     fs::create_dir(ready(&house).join("directory.json")).unwrap();
     std::os::unix::fs::symlink("/nowhere", ready(&house).join("link.json")).unwrap();
+    assert!(
+        std::process::Command::new("mkfifo").arg(ready(&house).join("pipe.json")).status().unwrap().success()
+    );
     let mailbox = house.mailbox();
     assert_eq!(claim_bodies(&mailbox), ["a 5"]);
     assert_eq!(fs::read_dir(ready(&house)).unwrap().count(), 0);
     let list = mailbox.quarantined().unwrap();
-    assert_eq!(list.len(), 19, "{list:#?}");
+    assert_eq!(list.len(), 20, "{list:#?}");
     assert!(list.iter().all(|q| q.reason.code != "unknown"), "{list:#?}");
-    assert_eq!(mailbox.counts().unwrap().quarantined, 19);
+    assert_eq!(mailbox.counts().unwrap().quarantined, 20);
     let mailbox = house.clone().incarnation(2).mailbox();
-    assert_eq!(mailbox.counts().unwrap().quarantined, 19);
+    assert_eq!(mailbox.counts().unwrap().quarantined, 20);
     let found = list.iter().find(|q| q.file == "future.json").unwrap();
     assert_eq!(found.reason.code, "unknown_version");
     assert!(mailbox.show(found.id).unwrap().1.contains("\"v\":9"));

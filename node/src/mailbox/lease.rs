@@ -14,7 +14,7 @@ use super::error::MailboxError;
 use super::index::Which;
 use super::name::{FileName, Incarnation, Marks};
 use super::quarantine::Reason;
-use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, READY};
+use super::{DONE, Inner, LOCK, Loaded, Mailbox, PROCESSING, READY};
 
 /// How much a claim takes at most. At least one message, however large, where one is ready.
 #[derive(Debug, Clone, Copy)]
@@ -112,14 +112,15 @@ impl Mailbox {
             if !loaded.watched && loaded.index.first(batch.only).is_none() {
                 inner.rescan(loaded)?;
             }
-            let locked = match &loaded.lock {
-                Some(lock) => lock.lock().is_ok(),
-                None => false,
-            };
-            let claimed = inner.claim(loaded, batch);
-            if locked && let Some(lock) = &loaded.lock {
-                lock.unlock();
+            if loaded.index.first(batch.only).is_none() {
+                return Ok(Vec::new());
             }
+            // Opened anew each time: ten thousand mailboxes must not hold ten thousand files open. Without it
+            // (no room for the file, say) the renames are still atomic.
+            let lock = inner.files().open_lock(&inner.dir.join(LOCK)).ok();
+            let lock = lock.filter(|lock| lock.lock().is_ok());
+            let claimed = inner.claim(loaded, batch);
+            drop(lock);
             claimed
         })
     }

@@ -44,7 +44,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthouse_shared::clock::Clock;
-use posthouse_shared::durable::{FileLock, Files};
+use posthouse_shared::durable::Files;
 use posthouse_shared::generation::Birth;
 use posthouse_shared::identity::NodeKey;
 use posthouse_shared::lane::LaneKey;
@@ -150,7 +150,6 @@ struct Loaded {
     in_flight: HashSet<Key>,
     /// Numbers that were answered *full* and are still to come, by lane.
     busy: HashMap<LaneKey, BTreeSet<u64>>,
-    lock: Option<Box<dyn FileLock>>,
     /// Boot-time clock at the last use.
     used: Duration,
     /// Whether inotify tells of new files.

@@ -300,7 +300,13 @@ impl Inner {
         let files = self.files();
         let to = self.dir.join(QUARANTINE).join(self.quarantine_name(file_name(path), shown));
         let bytes = self.reason_file(path, id, reason);
-        files.place_unsynced(&self.tmp_path(), &reason_path(&to), &bytes)?;
+        match files.place_unsynced(&self.tmp_path(), &reason_path(&to), &bytes) {
+            // A full disk must not leave a bad file at the head of the queue.
+            Err(error @ DurableError::NoSpace { .. }) => {
+                tracing::warn!(agent = %self.agent, file = shown, %error, code = %reason.code, "quarantined without its reason");
+            }
+            placed => placed?,
+        }
         files.point("mailbox.quarantine.reason");
         match files.rename_unsynced(path, &to) {
             Ok(()) | Err(DurableError::NotFound { .. }) => {}

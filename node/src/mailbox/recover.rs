@@ -16,7 +16,7 @@ use super::error::MailboxError;
 use super::index::Builder;
 use super::name::FileName;
 use super::quarantine::{REASON_SUFFIX, Reason, id_of_foreign};
-use super::{DONE, Inner, Key, LOCK, Loaded, PROCESSING, QUARANTINE, READY, TMP};
+use super::{DONE, Inner, Key, Loaded, PROCESSING, QUARANTINE, READY, TMP};
 
 impl Inner {
     /// Reads the names of all states. The watch is set before, so that no file is missed in between.
@@ -66,12 +66,14 @@ impl Inner {
             held: held.into_iter().map(|name| (name.id, name)).collect(),
             in_flight: HashSet::new(),
             busy: HashMap::new(),
-            lock: self.files().open_lock(&self.dir.join(LOCK)).ok(),
             used: self.core.setup.clock.boot(),
             watched,
         };
         for (state, name) in foreign {
-            self.take_in(&mut loaded, state, &name)?;
+            // On a full or read-only disk they stay where they are: the messages beside them can be read.
+            if let Err(error) = self.take_in(&mut loaded, state, &name) {
+                tracing::warn!(agent = %self.agent, state, ?name, %error, "cannot take in a foreign file");
+            }
         }
         Ok(loaded)
     }
@@ -258,6 +260,9 @@ impl Inner {
             Ok(bytes) => Ok(Ok(bytes)),
             Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::FileTooLarge => {
                 Ok(Err(Reason::of("too_large", format!("it is {source}"))))
+            }
+            Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+                Ok(Err(Reason::foreign(&format!("it is {source}"))))
             }
             Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => {
                 Ok(Err(Reason::foreign("it is a directory")))

@@ -45,7 +45,8 @@ pub trait Disk: Send + Sync + 'static {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Whether there is a file or directory of this name.
     fn exists(&self, path: &Path) -> bool;
-    /// Reads a whole file; an error of kind `FileTooLarge` when it is longer than `bytes_max`.
+    /// Reads a whole file; an error of kind `FileTooLarge` when it is longer than `bytes_max`, of kind
+    /// `InvalidInput` when it is a pipe or a device.
     fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>>;
     /// Names of all entries of a directory, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;

@@ -69,8 +69,8 @@ pub fn idle_child(data: &Path, count: u64) {
             (mailbox, changes)
         })
         .collect();
-    let dropped = all.drop_idle(std::time::Duration::ZERO);
-    assert_eq!(dropped as u64, count);
+    // Those that were made first may have been dropped by the watcher already.
+    all.drop_idle(std::time::Duration::ZERO);
     println!("{}", (resident() - before) / 1e6);
     drop(kept);
 }
