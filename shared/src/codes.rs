@@ -98,7 +98,7 @@ codes! {
     AgentShutdown = 211 Refused "the teammate has been shut down"
         "Mail to it is refused. Spawn a new one; it starts with an empty mailbox.";
     ReservedName = 212 Refused "the name is reserved"
-        "`lead` is the lead's, `external` stands for programs that drop files.";
+        "`lead` is the lead's, `external` stands for programs that drop files, `posthouse` for the system itself.";
     ShutdownRefused = 213 Refused "the teammate refuses to shut down"
         "Its reason is given. `--force` overrides it.";
     NoHostFits = 214 Refused "no host can take this teammate"

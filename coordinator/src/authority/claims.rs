@@ -380,6 +380,11 @@ fn stale(task: &Task, generation: Option<Generation>) -> Refusal {
 }
 
 impl Team {
+    /// Whether a member that asks for a task now would get one: one that it holds already, or the next.
+    pub fn has_work_for(&self, agent: &AgentName) -> bool {
+        self.board.held_by(agent).next().is_some() || self.next_task(agent).is_some()
+    }
+
     /// The task that a member which holds none would be given: one assigned to it, else (where it claims by
     /// itself) the oldest of its role.
     pub fn next_task(&self, agent: &AgentName) -> Option<&Arc<Task>> {

@@ -23,7 +23,7 @@ impl Service {
         }
         let mut quarantined: Vec<Quarantined> =
             self.all_quarantined(team)?.into_iter().map(|(_, entry)| entry).collect();
-        quarantined.sort_by(|a, b| b.since.cmp(&a.since));
+        quarantined.sort_by_key(|entry| std::cmp::Reverse(entry.since));
         self.answer_with(QuarantineReply { quarantined })
     }
 

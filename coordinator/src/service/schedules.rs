@@ -1,6 +1,7 @@
 //! Schedules.
 
 use posthouse_node::schedule::Times;
+use posthouse_shared::codes::Code;
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::{Schedule, ScheduleSpec};
 use posthouse_shared::wire::Caller;
@@ -17,6 +18,11 @@ impl Service {
         team: String,
         spec: ScheduleSpec,
     ) -> Result<Value, Refusal> {
+        spec.cron.parse::<Times>().map_err(|error| {
+            Refusal::new(Code::BadRequest, format!("cron text {:?} is not understood", spec.cron))
+                .because(&error)
+                .effect("nothing was changed")
+        })?;
         let reply = self.decide_and_carry_out(caller, Command::ScheduleAdd { team, spec }, None).await?;
         match reply {
             Reply::Schedule(schedule) => {

@@ -47,7 +47,7 @@ impl Service {
             if let Some(seen) = self.live().get(&id) {
                 live.insert(member.name.clone(), seen);
             }
-            if member.standing == Standing::Active && team.next_task(&member.name).is_some() {
+            if member.standing == Standing::Active && team.has_work_for(&member.name) {
                 claimable.insert(member.name.clone());
             }
         }

@@ -48,7 +48,7 @@ pub struct Sight<'a> {
     pub mail: BTreeMap<AgentName, Mail>,
     /// Their last words.
     pub live: BTreeMap<AgentName, Seen>,
-    /// Members for whom the board has a task that they may take now.
+    /// Members for whom the board has a task: one that they hold, or may take now.
     pub claimable: BTreeSet<AgentName>,
     /// Whether decisions are on their way to teammates that have not arrived there.
     pub under_way: bool,

@@ -96,11 +96,13 @@ pub fn look(
         Condition::Agent(name, wanted) => {
             let member = sight.member(name).ok_or_else(|| unknown_agent(sight, name))?;
             let state = sight.state(member);
-            let ready = sight.mail_of(member).ready;
+            // What is claimed and not yet said to run is work as well.
+            let mail = sight.mail_of(member);
+            let waiting = if Sight::is_run(member) { mail.ready + mail.processing } else { mail.ready };
             let text = state.as_str().to_owned();
             Ok(match (state, *wanted) {
-                (AgentState::Idle, AgentState::Idle) if ready > 0 => {
-                    Look::NotYet(format!("idle with {} ready", count(ready, "message")))
+                (AgentState::Idle, AgentState::Idle) if waiting > 0 => {
+                    Look::NotYet(format!("idle with {} to read", count(waiting, "message")))
                 }
                 (state, wanted) if state == wanted => Look::Holds(text),
                 (AgentState::Shutdown, _) => Look::Never(format!("{name} is shut down")),
