@@ -164,7 +164,7 @@ impl Teammate {
     /// Lives: recovers what a crash left, then hears and acts until it is shut down or its node closes.
     pub async fn run(mut self: Box<Self>) {
         // What is done between two waits is boxed, so that a teammate at rest costs what it needs to hear.
-        if let Err(error) = Box::pin(self.recover()).await {
+        if let Err(error) = Box::pin(self.wake()).await {
             self.trouble("recover", &error);
         }
         loop {
@@ -178,6 +178,16 @@ impl Teammate {
             Box::pin(self.take(heard)).await;
         }
         Box::pin(self.leave()).await;
+    }
+
+    async fn wake(&mut self) -> Result<(), TeammateError> {
+        self.recover().await?;
+        self.take_orders().await?;
+        if self.mind.asked.is_none() && self.request.is_none() {
+            // The last command left nothing in the mailbox: its standing is the one we started with.
+            self.mind.commanded = self.mind.commanded.max(self.setup.command);
+        }
+        Ok(())
     }
 
     /// Does what can be done now, between two things that are heard.
