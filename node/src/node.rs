@@ -10,15 +10,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use posthouse_shared::clock::{Clock, Stamp};
+use posthouse_shared::clock::Clock;
 use posthouse_shared::durable::{DurableError, Files};
-use posthouse_shared::generation::Birth;
 use posthouse_shared::identity::NodeKey;
 use posthouse_shared::limits::Limits;
-use posthouse_shared::name::{AgentId, HostName, ScheduleId, TeamName};
+use posthouse_shared::name::{AgentId, HostName, TeamName};
 use posthouse_shared::supervise::Supervisor;
 use posthouse_shared::team::{Schedule, Standing};
-use posthouse_shared::wire::event::What;
 use tokio::sync::watch;
 
 use crate::children::{Children, ChildrenError, Swept};
@@ -28,7 +26,8 @@ use crate::mailbox::{Incarnation, Mailbox, MailboxError, Mailboxes, Setup};
 use crate::port::AuthorityPort;
 use crate::post::{GroupError, Post, PostSetup};
 use crate::runner::command::CommandRunner;
-use crate::schedule::{Due, Times, draft, due};
+use crate::runner::environment::child_environment;
+use crate::schedule::tick;
 use crate::teammate::pause::Pauses;
 use crate::teammate::{AgentSetup, Close, Deps, Signals, Teammate};
 use crate::trace_index::{TraceIndex, TraceIndexError};
@@ -38,10 +37,6 @@ use crate::upkeep::upkeep;
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(1);
 /// After the grace of a close: for SIGTERM, SIGKILL and the last file work.
 const CLOSE_MARGIN: Duration = Duration::from_secs(10);
-/// Schedules are looked at this often at least, whatever the clock does.
-const SCHEDULES_EVERY: Duration = Duration::from_secs(30);
-/// Variables of the node's environment that its children get; `LC_*` too.
-const ENVIRONMENT: &[&str] = &["PATH", "HOME", "LANG", "TZ", "TMPDIR", "TERM", "USER", "LOGNAME", "SHELL"];
 
 /// What a node is started with.
 pub struct NodeOptions {
@@ -407,89 +402,4 @@ async fn open(deps: Arc<Deps>, mailbox: Mailbox, signals: Signals) -> Option<Box
             }
         }
     }
-}
-
-async fn tick(
-    deps: Arc<Deps>,
-    mut schedules: watch::Receiver<Vec<Schedule>>,
-    mut closing: posthouse_shared::supervise::Closing,
-) {
-    // What this start has dealt with, until the authority has it in its own state.
-    let mut through: HashMap<(TeamName, ScheduleId, Birth), Stamp> = HashMap::new();
-    loop {
-        let current = schedules.borrow_and_update().clone();
-        through.retain(|(team, id, birth), _| {
-            current.iter().any(|s| (&s.team, &s.id, &s.birth) == (team, id, birth))
-        });
-        let mut next = None;
-        for schedule in &current {
-            let Ok(times) = schedule.cron.parse::<Times>() else { continue };
-            let key = (schedule.team.clone(), schedule.id.clone(), schedule.birth);
-            let done = through.get(&key).copied().unwrap_or_default().max(schedule.through);
-            let now = deps.clock.now();
-            let dealt = match due(&times, schedule.missed, done, now) {
-                Due::Nothing => None,
-                Due::Drop(at) => Some(at),
-                Due::Send(at) => send_tick(&deps, schedule, at).await,
-            };
-            if let Some(at) = dealt {
-                through.insert(key, at);
-                deps.port.ticked(&schedule.team, &schedule.id, schedule.birth, at).await;
-            }
-            let wait = times.next(now).map(|at| at.since(now));
-            next = [next, wait].into_iter().flatten().min();
-        }
-        let wait = next.unwrap_or(SCHEDULES_EVERY).min(SCHEDULES_EVERY);
-        tokio::select! {
-            () = closing.wait() => return,
-            changed = schedules.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(wait) => {}
-        }
-    }
-}
-
-/// Sends one tick's message. Nothing where it should be tried again.
-async fn send_tick(deps: &Arc<Deps>, schedule: &Schedule, at: Stamp) -> Option<Stamp> {
-    let (post, message) = (deps.post.clone(), draft(schedule, at));
-    let sent = tokio::task::spawn_blocking(move || post.send(message)).await.ok()?;
-    match sent {
-        Ok(posted) => {
-            let (team, id) = (schedule.team.clone(), schedule.id.clone());
-            if !posted.duplicate {
-                let envelope = &posted.sealed.envelope;
-                deps.port.event(What::MessageStored {
-                    team: team.clone(),
-                    id: envelope.id,
-                    kind: envelope.kind,
-                    from: envelope.from.agent.to_string(),
-                    to: envelope.to.agent.clone(),
-                    host: envelope.from.host.clone(),
-                });
-            }
-            deps.port.event(What::ScheduleTicked { team, schedule: id, at });
-            Some(at)
-        }
-        Err(refusal) => {
-            let again = crate::teammate::retryable(&refusal);
-            tracing::warn!(schedule = %schedule.id, %refusal, again, "schedule's message was not sent");
-            (!again).then_some(at)
-        }
-    }
-}
-
-/// What children get: an allow-list of the node's own environment, with our binary first on PATH.
-fn child_environment(
-    own: Vec<(OsString, OsString)>,
-    bin_dir: &std::path::Path,
-) -> BTreeMap<OsString, OsString> {
-    let allowed = |name: &str| ENVIRONMENT.contains(&name) || name.starts_with("LC_");
-    let mut environment: BTreeMap<OsString, OsString> =
-        own.into_iter().filter(|(name, _)| name.to_str().is_some_and(allowed)).collect();
-    let path = environment.get(std::ffi::OsStr::new("PATH")).cloned();
-    let path = path.unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
-    let mut with = bin_dir.as_os_str().to_owned();
-    with.push(":");
-    with.push(path);
-    environment.insert("PATH".into(), with);
-    environment
 }

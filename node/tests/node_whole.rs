@@ -206,3 +206,26 @@ async fn a_file_that_any_program_drops_becomes_a_turn_as_external() {
     assert_eq!(bench.inbox(), [(Kind::Idle, "external: x".to_owned())]);
     assert_eq!(bench.port.told().states.last(), Some(&AgentState::Idle), "a forged stop stops nobody");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_was_given_before_this_start_does_not_hold_its_own_word_back() {
+    let bench = Bench::new(limits()).await;
+    bench.port.with(|told| told.commanded = generation(50));
+    let mut setup = bench.setup("exit 1", Standing::Active);
+    setup.command = generation(50);
+    bench.node.ensure_agent(setup).await.unwrap();
+    bench.send("go");
+    let told = bench.port.until("standing", |told| !told.standings.is_empty()).await;
+    assert_eq!(told.standings, [Standing::Failed]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_request_that_waited_for_a_start_is_asked() {
+    let bench = Bench::new(limits()).await;
+    bench.command(Kind::ShutdownRequest, 50, false);
+    let mut setup = bench.setup("echo not now; exit 1", Standing::Active);
+    setup.command = generation(50);
+    bench.node.ensure_agent(setup).await.unwrap();
+    bench.told_lead(Kind::ShutdownResponse, 1).await;
+    assert!(bench.inbox()[0].1.contains("not now"));
+}

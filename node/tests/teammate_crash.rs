@@ -16,6 +16,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use posthouse_node::post::{Draft, DraftId};
@@ -126,37 +127,50 @@ async fn at03_a_crash_at_any_step_of_a_turn_loses_nothing_and_does_nothing_twice
         // Each pass of a turn's own steps; of the layers below the first and the last.
         cases.extend((1..=*times).filter(|n| turns || *n == 1 || n == times).map(|n| format!("{name}:{n}")));
     }
-    for case in cases {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path();
-        let (status, said) = run(dir, 1, Some(&case));
-        if status.success() {
-            // How often the layers below pass a point depends on timing.
-            assert!(!case.starts_with("turn."), "{case} was not reached: {said}");
-            continue;
+    // Children wait for the disk most of the time.
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|threads| {
+        for _ in 0..6 {
+            threads.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    crash_at(case);
+                }
+            });
         }
-        assert_eq!(status.signal(), Some(6), "{case}: {said}");
-        let history = std::fs::read_to_string(dir.join("history/main/scout.1.2.jsonl")).unwrap_or_default();
-        let ended = history.contains(r#""disposition":"done""#);
-        let before = lines(dir, "seen").iter().filter(|line| line.starts_with("mail")).count();
+    });
+}
 
-        let (status, said) = run(dir, 2, None);
-        assert!(status.success(), "{case}: {said}");
-        let seen = lines(dir, "seen");
-        let mail: Vec<&String> = seen.iter().filter(|line| line.starts_with("mail")).collect();
-        if ended {
-            assert_eq!(mail.len(), before, "{case}: a turn that had ended was run again: {seen:?}");
-        }
-        assert!(!mail.is_empty() && mail.len() <= 2, "{case}: {seen:?}");
-        assert!(mail.len() == 1 || mail[1] == "mail 2", "{case}: the second attempt is not marked: {seen:?}");
-        assert_eq!(lines(dir, "ledger").len(), 1, "{case}: completed once");
-        let inbox = lines(dir, "inbox");
-        assert_eq!(inbox.iter().filter(|line| line.ends_with("did mail")).count(), 1, "{case}: {inbox:?}");
-        assert_eq!(inbox.iter().filter(|line| *line == "idle did task").count(), 1, "{case}: {inbox:?}");
-        assert_eq!(inbox.len(), 2, "{case}: {inbox:?}");
-        let history = std::fs::read_to_string(dir.join("history/main/scout.1.2.jsonl")).unwrap();
-        assert_eq!(history.matches(r#""record":"input""#).count(), 1, "{case}: {history}");
+/// Crashes a life at one point, lets it go on, and looks at what came of it.
+fn crash_at(case: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (status, said) = run(dir, 1, Some(case));
+    if status.success() {
+        // How often the layers below pass a point depends on timing.
+        assert!(!case.starts_with("turn."), "{case} was not reached: {said}");
+        return;
     }
+    assert_eq!(status.signal(), Some(6), "{case}: {said}");
+    let history = std::fs::read_to_string(dir.join("history/main/scout.1.2.jsonl")).unwrap_or_default();
+    let ended = history.contains(r#""disposition":"done""#);
+    let before = lines(dir, "seen").iter().filter(|line| line.starts_with("mail")).count();
+
+    let (status, said) = run(dir, 2, None);
+    assert!(status.success(), "{case}: {said}");
+    let seen = lines(dir, "seen");
+    let mail: Vec<&String> = seen.iter().filter(|line| line.starts_with("mail")).collect();
+    if ended {
+        assert_eq!(mail.len(), before, "{case}: a turn that had ended was run again: {seen:?}");
+    }
+    assert!(!mail.is_empty() && mail.len() <= 2, "{case}: {seen:?}");
+    assert!(mail.len() == 1 || mail[1] == "mail 2", "{case}: the second attempt is not marked: {seen:?}");
+    assert_eq!(lines(dir, "ledger").len(), 1, "{case}: completed once");
+    let inbox = lines(dir, "inbox");
+    assert_eq!(inbox.iter().filter(|line| line.ends_with("did mail")).count(), 1, "{case}: {inbox:?}");
+    assert_eq!(inbox.iter().filter(|line| *line == "idle did task").count(), 1, "{case}: {inbox:?}");
+    assert_eq!(inbox.len(), 2, "{case}: {inbox:?}");
+    let history = std::fs::read_to_string(dir.join("history/main/scout.1.2.jsonl")).unwrap();
+    assert_eq!(history.matches(r#""record":"input""#).count(), 1, "{case}: {history}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@
 //! | [`command`] | any program, one process a turn |
 
 pub mod command;
+pub mod environment;
 pub mod log;
 pub mod process;
 

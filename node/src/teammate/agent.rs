@@ -9,7 +9,6 @@ use posthouse_shared::name::AgentName;
 use posthouse_shared::refusal::{FailureKind, Refusal};
 use posthouse_shared::task::{Claim, ClaimedTask};
 use posthouse_shared::team::{AgentState, Standing};
-use posthouse_shared::wire::event::What;
 use posthouse_shared::wire::replies::Stage;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,7 +19,6 @@ use super::{AgentSetup, Close, Deps, Signals, TeammateError, blocking, in_mailbo
 use crate::history::{History, history_path};
 use crate::local::Token;
 use crate::mailbox::{Claimed, Lease, Mailbox, Release};
-use crate::port::Report;
 use crate::runner::log::AgentLog;
 use crate::runner::{Cancel, Event, Outcome, Session, SessionSpec};
 use crate::trace_index::TraceNote;
@@ -85,11 +83,11 @@ pub(crate) struct Teammate {
     troubles: Pauses,
     timers: Timers,
     /// What the authority holds our standing to be.
-    believed: Standing,
+    pub(super) believed: Standing,
     /// The command after which it refused ours; asked again only after a newer one.
-    refused_at: Option<posthouse_shared::generation::Generation>,
+    pub(super) refused_at: Option<posthouse_shared::generation::Generation>,
     asks: u64,
-    announced: Option<(AgentState, u64)>,
+    pub(super) announced: Option<(AgentState, u64)>,
 }
 
 enum Heard {
@@ -166,7 +164,7 @@ impl Teammate {
     /// Lives: recovers what a crash left, then hears and acts until it is shut down or its node closes.
     pub async fn run(mut self: Box<Self>) {
         // What is done between two waits is boxed, so that a teammate at rest costs what it needs to hear.
-        if let Err(error) = Box::pin(self.recover()).await {
+        if let Err(error) = Box::pin(self.wake()).await {
             self.trouble("recover", &error);
         }
         loop {
@@ -180,6 +178,16 @@ impl Teammate {
             Box::pin(self.take(heard)).await;
         }
         Box::pin(self.leave()).await;
+    }
+
+    async fn wake(&mut self) -> Result<(), TeammateError> {
+        self.recover().await?;
+        self.take_orders().await?;
+        if self.mind.asked.is_none() && self.request.is_none() {
+            // The last command left nothing in the mailbox: its standing is the one we started with.
+            self.mind.commanded = self.mind.commanded.max(self.setup.command);
+        }
+        Ok(())
     }
 
     /// Does what can be done now, between two things that are heard.
@@ -333,76 +341,6 @@ impl Teammate {
         self.troubles.reset();
     }
 
-    // What the authority is told.
-
-    const fn standing(&self) -> Option<Standing> {
-        match self.mind.life {
-            Life::Resting(Rest::Idle | Rest::Pausing) => Some(Standing::Active),
-            Life::Resting(Rest::Stopped { .. }) => Some(Standing::Stopped),
-            Life::Resting(Rest::Failed { .. }) => Some(Standing::Failed),
-            Life::Resting(Rest::Shutdown) => Some(Standing::Shutdown),
-            Life::Running { .. } => None,
-        }
-    }
-
-    fn owes_standing(&self) -> bool {
-        self.standing().is_some_and(|standing| standing != self.believed)
-            && self.refused_at != Some(self.mind.commanded)
-    }
-
-    /// The authority decided on what the command says when it gave it.
-    pub(super) const fn believe(&mut self, standing: Standing) {
-        self.believed = standing;
-    }
-
-    async fn tell_standing(&mut self) {
-        let Some(standing) = self.standing() else { return };
-        let (agent, generation) = (&self.setup.id, self.setup.generation);
-        let command = self.mind.commanded;
-        let turn = self.fold(|fold| fold.turn);
-        let request = self.request_id(&format!("standing.{turn}.{command}.{standing:?}"));
-        let told = self.deps.port.standing(agent, generation, command, standing, &request).await;
-        match told {
-            Ok(()) => self.believed = standing,
-            Err(refusal) if retryable(&refusal) => self.trouble("tell the authority", &refusal),
-            Err(refusal) => {
-                // A newer command is on its way; what it says goes.
-                tracing::info!(agent = %self.setup.id, ?standing, %refusal, "standing was not taken");
-                self.refused_at = Some(command);
-                if standing == Standing::Shutdown {
-                    self.mind = Mind::new(Rest::Idle, command);
-                    self.believed = Standing::Active;
-                }
-            }
-        }
-    }
-
-    /// Reports the state where it changed. `why` goes into the event.
-    pub(super) fn announce(&mut self, why: Option<String>) {
-        let state = self.mind.state();
-        let turn = self.current.as_ref().map_or_else(|| self.fold(|fold| fold.turn), |current| current.turn);
-        if self.announced == Some((state, turn)) {
-            return;
-        }
-        self.announced = Some((state, turn));
-        let (team, agent) = (self.setup.id.team.clone(), self.setup.id.agent.clone());
-        let doing = match &self.current {
-            Some(current) => doing(current),
-            None => why.clone().unwrap_or_default(),
-        };
-        self.deps.port.report(
-            &self.setup.id,
-            Report {
-                state,
-                turn,
-                attempt: self.current.as_ref().map_or(0, |current| current.attempt),
-                task: self.current.as_ref().and_then(|current| Some(current.task.as_ref()?.id.clone())),
-                doing,
-            },
-        );
-        self.deps.port.event(What::AgentState { team, agent, state, turn, why });
-    }
-
     pub(super) fn request_id(&self, what: &str) -> String {
         format!("{}.{}.{}.{what}", self.setup.id, self.setup.birth, self.setup.generation)
     }
@@ -479,14 +417,4 @@ pub(crate) fn retryable(refusal: &Refusal) -> bool {
         FailureKind::Failed | FailureKind::Unreachable | FailureKind::TimedOut => true,
         FailureKind::Usage | FailureKind::Refused => refusal.retry_after_ms.is_some(),
     }
-}
-
-fn doing(current: &Current) -> String {
-    let mail = match current.mail.len() {
-        0 => None,
-        1 => Some("1 message".to_owned()),
-        n => Some(format!("{n} messages")),
-    };
-    let task = current.task.as_ref().map(|task| format!("{} {}", task.id, task.subject));
-    [task, mail].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -11,6 +11,7 @@
 //! | `turn` | begins a turn and ends it |
 //! | `settle` | carries out what `turn_end` says, again and again until it is done |
 //! | `orders` | takes commands out of the mailbox |
+//! | `tell`, `standing` | what the lead and the authority hear |
 //!
 //! The lead hears of a teammate: one `idle` notice with the last result each time it has nothing more to do; a
 //! `result` for a turn over mail that is followed by another turn at once, and for a turn that failed; nothing
@@ -25,6 +26,8 @@ pub mod pause;
 pub mod plan;
 pub mod recover;
 mod settle;
+mod standing;
+mod tell;
 mod turn;
 
 use std::collections::BTreeMap;

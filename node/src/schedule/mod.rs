@@ -1,6 +1,8 @@
 //! Schedules: a message at times. Which tick is due is decided by a pure function; the message's id is derived
 //! from schedule and tick, so a tick is sent once, also across restarts.
 
+mod ticking;
+
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::{Missed, Schedule};
 
 use crate::post::{Draft, DraftId};
+
+pub(crate) use ticking::tick;
 
 /// A tick that is older than this when it is looked at was missed.
 pub const ON_TIME: Duration = Duration::from_secs(30);
