@@ -1,4 +1,4 @@
-//! The `command` runner: any program, one process a turn. It reads one JSON object ([`TurnInput`]) on stdin;
+//! The `command` runner: any program, one process a turn. It reads one JSON object ([`super::TurnInput`]) on stdin;
 //! what it prints on stdout is the result; exit code 0 is success, any other is a failure of the turn. A
 //! program that somebody else killed has not failed: the turn is lost and may be tried again.
 

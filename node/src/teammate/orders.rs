@@ -82,7 +82,12 @@ impl Teammate {
 
     async fn ack_order(&self, message: Option<Claimed>) -> Result<(), TeammateError> {
         let leases: Vec<Lease> = message.into_iter().map(|claimed| claimed.lease).collect();
-        in_mailbox(&self.mailbox, move |mailbox: &Mailbox| mailbox.ack(&leases)).await
+        let acked = leases.clone();
+        in_mailbox(&self.mailbox, move |mailbox: &Mailbox| mailbox.ack(&acked)).await?;
+        for lease in leases {
+            self.done(lease.id());
+        }
+        Ok(())
     }
 
     /// Notes an applied command in the history. A failure is no harm: the command is acknowledged and the

@@ -175,9 +175,7 @@ impl Teammate {
         let acked = moves.ack.clone();
         if self.move_mail(move |mailbox| mailbox.ack(&acked)).await.is_some() {
             for lease in &moves.ack {
-                self.trace(lease.id(), Stage::Done, String::new());
-                let (team, to) = (self.setup.id.team.clone(), self.setup.id.agent.clone());
-                self.deps.port.event(What::MessageDone { team, id: lease.id(), to });
+                self.done(lease.id());
             }
         }
         for (leases, how) in [(&moves.planned, Release::Planned), (&moves.interrupted, Release::Interrupted)]
@@ -211,6 +209,13 @@ impl Teammate {
                 }
             }
         }
+    }
+
+    /// Says that a message was dealt with.
+    pub(super) fn done(&self, id: MessageId) {
+        self.trace(id, Stage::Done, String::new());
+        let (team, to) = (self.setup.id.team.clone(), self.setup.id.agent.clone());
+        self.deps.port.event(What::MessageDone { team, id, to });
     }
 
     fn quarantined(&self, id: MessageId, why: &str) {
