@@ -90,8 +90,12 @@ impl Service {
         loop {
             changes.mark_unchanged();
             let (named, mailbox) = (std::mem::take(&mut seen), mailbox.clone());
-            let reply =
-                self.blocking(move |s| {
+            let reply = self
+                .blocking(move |s| {
+                    // Naming what was seen acknowledges it, whether more is wanted or not.
+                    if peek && own && !named.is_empty() {
+                        s.hand_out(&mailbox, &named, 0)?;
+                    }
                     if peek { s.look(&mailbox, limit) } else { s.hand_out(&mailbox, &named, limit) }
                 })
                 .await?;
