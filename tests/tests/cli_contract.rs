@@ -91,7 +91,8 @@ fn a_board_refuses_with_its_reasons() {
     let home = Home::new();
     let posthouse = Posthouse::up(&home);
     posthouse.team();
-    posthouse.spawn("ann", &["cat"]);
+    // Its turn on a task does not end by itself.
+    posthouse.spawn("ann", &["sh", "-c", "[ -z \"$POSTHOUSE_TASK\" ] || exec sleep 60; cat"]);
     posthouse.wait("agent/ann=idle");
     posthouse.ok(&["task", "add", "First", "--id", "first"]);
     posthouse.ok(&["task", "add", "Second", "--id", "second", "--blocked-by", "first"]);
