@@ -33,6 +33,12 @@ impl Directory {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(team, members);
     }
 
+    /// Sets one member; makes its team where it is not there.
+    pub fn set_member(&self, id: AgentId, residence: Residence) {
+        let mut teams = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        teams.entry(id.team).or_default().insert(id.agent, residence);
+    }
+
     /// Forgets one team.
     pub fn remove_team(&self, team: &TeamName) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(team);

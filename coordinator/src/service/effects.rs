@@ -5,7 +5,7 @@
 //! Order for each entry: directory and mailbox -> its mail -> the program that reads it. So a prompt is durable
 //! before its worker starts. A crash anywhere leaves mail in `state.unsent`, which the next start sends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use posthouse_node::directory::Residence;
@@ -133,9 +133,9 @@ impl Service {
             }
             Decision::Spawned { team: name, spec, .. } => {
                 if let Some(team) = team(name) {
-                    self.house(&state, name, &team)?;
-                    self.store_unsent(&state);
                     if let Some(member) = team.members.get(&spec.name) {
+                        self.house_member(name, member)?;
+                        self.store_unsent(&state);
                         let (agent, host, generation) =
                             (member.name.clone(), member.host.clone(), member.generation);
                         self.tell(What::AgentSpawned { team: name.clone(), agent, host, generation });
@@ -143,9 +143,9 @@ impl Service {
                     }
                 }
             }
-            Decision::Commanded { team: name, .. } | Decision::Stood { team: name, .. } => {
-                if let Some(team) = team(name) {
-                    self.house(&state, name, &team)?;
+            Decision::Commanded { team: name, agent, .. } | Decision::Stood { team: name, agent, .. } => {
+                if let Some(member) = state.member(name, agent) {
+                    self.house_member(name, member)?;
                 }
                 self.node()?.board_changed(name);
             }
@@ -192,20 +192,8 @@ impl Service {
 
     /// Directory and mailboxes of one team.
     fn house(&self, state: &State, name: &TeamName, team: &Team) -> Result<(), Refusal> {
-        let node = self.node()?;
-        let mut members = BTreeMap::new();
         for member in team.members.values() {
-            if member.standing != Standing::Shutdown {
-                let id = AgentId::new(member.name.clone(), name.clone());
-                node.mailboxes().create(&id, member.birth).map_err(|e| e.refusal())?;
-            }
-            let residence = Residence {
-                birth: member.birth,
-                generation: member.generation,
-                host: member.host.clone(),
-                standing: member.standing,
-            };
-            members.insert(member.name.clone(), residence);
+            self.house_member(name, member)?;
         }
         // The system sends notices and receives nothing.
         let generation = state.leader.as_ref().map_or(team.birth, |leader| leader.generation);
@@ -215,8 +203,25 @@ impl Service {
             host: self.host().clone(),
             standing: Standing::Shutdown,
         };
-        members.insert(system_name(), system);
-        node.directory().set_team(name.clone(), members);
+        self.node()?.directory().set_member(AgentId::new(system_name(), name.clone()), system);
+        Ok(())
+    }
+
+    /// A member's mailbox, unless it has ended, then its entry in the directory: who finds the entry finds the
+    /// mailbox.
+    fn house_member(&self, team: &TeamName, member: &Member) -> Result<(), Refusal> {
+        let node = self.node()?;
+        let id = AgentId::new(member.name.clone(), team.clone());
+        if member.standing != Standing::Shutdown {
+            node.mailboxes().create(&id, member.birth).map_err(|e| e.refusal())?;
+        }
+        let residence = Residence {
+            birth: member.birth,
+            generation: member.generation,
+            host: member.host.clone(),
+            standing: member.standing,
+        };
+        node.directory().set_member(id, residence);
         Ok(())
     }
 
@@ -290,7 +295,7 @@ impl Service {
     fn store_unsent(&self, state: &State) -> bool {
         let mut all = true;
         for outgoing in state.unsent() {
-            if let Err(refusal) = self.store(outgoing) {
+            if let Err(refusal) = self.store(state, outgoing) {
                 let never = matches!(
                     refusal.code,
                     Code::UnknownAgent | Code::UnknownTeam | Code::AgentShutdown | Code::MessageTooLarge
@@ -302,7 +307,17 @@ impl Service {
         all
     }
 
-    fn store(&self, outgoing: &Outgoing) -> Result<(), Refusal> {
+    fn store(&self, state: &State, outgoing: &Outgoing) -> Result<(), Refusal> {
+        // The state may be ahead of the entry that is being carried out: a recipient whose own entry is still
+        // to come (a new one, or a later one of the same name) gets its mailbox here. One that the state does
+        // not have is gone for good.
+        let to = AgentId::new(outgoing.to.clone(), outgoing.team.clone());
+        let known = self.node()?.directory().get(&to).map(|residence| residence.birth);
+        if let (Some(team), Some(member)) = (state.team(&to.team), state.member(&to.team, &to.agent))
+            && known != Some(member.birth)
+        {
+            self.house(state, &to.team, team)?;
+        }
         let posted = self.node()?.post().send(Draft {
             from: AgentId::new(outgoing.from.name(), outgoing.team.clone()),
             to: outgoing.to.clone(),
