@@ -14,7 +14,7 @@ use std::io::Write;
 use posthouse_shared::codes::Code;
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::telemetry;
-use posthouse_shared::wire::replies::{AgentsReply, TasksReply, TeamReply, WaitReply};
+use posthouse_shared::wire::replies::{AgentView, AgentsReply, LogReply, TasksReply, TeamReply, WaitReply};
 use posthouse_shared::wire::requests::Request;
 
 use crate::cli::{Client, Run};
@@ -23,8 +23,10 @@ use crate::data::holder;
 use crate::signals::Signals;
 use crate::start::{Running, StartOptions};
 use crate::up;
-use report::{Outcome, Report};
+use report::{FailureLine, Outcome, Report};
 
+/// Lines of a failed teammate's log in the report.
+const LAST_LINES: usize = 10;
 /// One wait asks for so long; then it asks again.
 const WAIT_MS: u64 = 10_000;
 
@@ -113,6 +115,7 @@ async fn report(client: &Client, run: &Run, ended: Ended, there: setup::There) -
                 .reply
                 .agents;
             for agent in agents.iter().filter(|agent| agent.needs.is_some()) {
+                report.failures.push(failure(client, agent).await?);
                 report.next.push(format!("posthouse log {} --team {}", agent.name, run.file.name));
             }
             report
@@ -123,6 +126,15 @@ async fn report(client: &Client, run: &Run, ended: Ended, there: setup::There) -
         Ended::Asked => report.next.push(format!("{again}      (goes on where it stands)")),
     }
     Ok(report)
+}
+
+/// What a teammate failed with, and the last lines of its log: what it printed, then how its turn ended.
+async fn failure(client: &Client, agent: &AgentView) -> Result<FailureLine, Refusal> {
+    let (team, name) = (agent.team.to_string(), agent.name.to_string());
+    let log = client.ask::<LogReply>(&Request::Log { team, name, after: 0, timeout_ms: 0 }).await?;
+    let lines: Vec<&str> = log.answer.reply.text.lines().collect();
+    let last = lines.iter().skip(lines.len().saturating_sub(LAST_LINES)).map(ToString::to_string);
+    Ok(FailureLine { agent: agent.name.clone(), what: agent.doing.clone(), last_lines: last.collect() })
 }
 
 fn print(run: &Run, report: &Report) -> std::io::Result<()> {

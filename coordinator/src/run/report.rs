@@ -45,6 +45,17 @@ pub struct TaskLine {
     ends: bool,
 }
 
+/// A teammate that has failed.
+#[derive(Debug, Clone, Serialize)]
+pub struct FailureLine {
+    /// Who.
+    pub agent: AgentName,
+    /// What, one line.
+    pub what: String,
+    /// The end of its log.
+    pub last_lines: Vec<String>,
+}
+
 /// The report.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -59,6 +70,9 @@ pub struct Report {
     /// Why it did not complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Who failed, and the last that was heard of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailureLine>,
     /// The board, in order.
     pub tasks: Vec<TaskLine>,
     /// The mail in numbers.
@@ -86,7 +100,17 @@ impl Report {
             result: task.result,
             hold: task.hold,
         });
-        Self { v: 1, as_of, team, outcome, why: None, tasks: lines.collect(), messages, next: Vec::new() }
+        Self {
+            v: 1,
+            as_of,
+            team,
+            outcome,
+            why: None,
+            failures: Vec::new(),
+            tasks: lines.collect(),
+            messages,
+            next: Vec::new(),
+        }
     }
 
     /// For people. The results that no other task waits on come whole; the others are on the board.
@@ -116,6 +140,12 @@ impl Report {
         );
         if let Some(why) = &self.why {
             let _infallible = writeln!(out, "why: {why}");
+        }
+        for failure in &self.failures {
+            let _infallible = writeln!(out, "\n{} has failed: {}", failure.agent, failure.what);
+            for line in &failure.last_lines {
+                let _infallible = writeln!(out, "  | {line}");
+            }
         }
         for next in &self.next {
             let _infallible = writeln!(out, "next: {next}");

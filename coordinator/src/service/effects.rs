@@ -132,15 +132,13 @@ impl Service {
                 self.tell(What::TeamDeleted { team: name.clone() });
             }
             Decision::Spawned { team: name, spec, .. } => {
-                if let Some(team) = team(name) {
-                    if let Some(member) = team.members.get(&spec.name) {
-                        self.house_member(name, member)?;
-                        self.store_unsent(&state);
-                        let (agent, host, generation) =
-                            (member.name.clone(), member.host.clone(), member.generation);
-                        self.tell(What::AgentSpawned { team: name.clone(), agent, host, generation });
-                        self.run_member(name, member)?;
-                    }
+                if let Some(member) = state.member(name, &spec.name) {
+                    self.house_member(name, member)?;
+                    self.store_unsent(&state);
+                    let (agent, host, generation) =
+                        (member.name.clone(), member.host.clone(), member.generation);
+                    self.tell(What::AgentSpawned { team: name.clone(), agent, host, generation });
+                    self.run_member(name, member)?;
                 }
             }
             Decision::Commanded { team: name, agent, .. } | Decision::Stood { team: name, agent, .. } => {
