@@ -56,6 +56,20 @@ fn foreign_files_are_delivered_as_external_or_quarantined_and_never_stop_the_que
     let entries = quarantined["quarantined"].as_array().unwrap();
     assert_eq!(entries.len(), 4, "{quarantined:#}");
     assert!(entries.iter().all(|entry| !entry["reason"].as_str().unwrap().is_empty()), "{quarantined:#}");
+
+    // The lead is told of each, once: another life of the process does not tell it again.
+    let told = |posthouse: &Posthouse<'_>| {
+        let inbox = posthouse.json(&["inbox", "--peek"]);
+        let notices =
+            inbox["messages"].as_array().unwrap().iter().filter(|message| message["kind"] == "notice");
+        notices.filter(|notice| notice["body"].as_str().unwrap().contains("in quarantine")).count()
+    };
+    assert_eq!(told(&posthouse), 4);
+    posthouse.kill9();
+    let posthouse = Posthouse::up(&home);
+    posthouse.send("reader", "once more");
+    posthouse.wait("agent/reader=idle");
+    assert_eq!(told(&posthouse), 4);
     assert_eq!(posthouse.term(), 0);
 }
 

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::life::{Effect, Happening, Life, Mind, Rest, Wants};
 use super::pause::Pauses;
+use super::strays::Strays;
 use super::{AgentSetup, Close, Deps, Signals, TeammateError, blocking, in_mailbox};
 use crate::history::{History, history_path};
 use crate::local::Token;
@@ -87,6 +88,7 @@ pub(crate) struct Teammate {
     /// The command after which it refused ours; asked again only after a newer one.
     pub(super) refused_at: Option<posthouse_shared::generation::Generation>,
     asks: u64,
+    pub(super) strays: Strays,
     pub(super) announced: Option<(AgentState, u64)>,
 }
 
@@ -155,6 +157,7 @@ impl Teammate {
             timers: Timers::default(),
             refused_at: None,
             asks: 0,
+            strays: Strays::default(),
             announced: None,
             deps,
             setup,
@@ -211,6 +214,7 @@ impl Teammate {
             Wants::Work => self.work().await?,
             Wants::Nothing | Wants::End => {}
         }
+        self.tell_of_strays().await?;
         self.announce(None);
         Ok(())
     }

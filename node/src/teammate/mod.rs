@@ -27,6 +27,7 @@ pub mod plan;
 pub mod recover;
 mod settle;
 mod standing;
+mod strays;
 mod tell;
 mod turn;
 
