@@ -57,6 +57,9 @@ pub struct DataDir {
     pub key: NodeKey,
 }
 
+/// How often, and after which pause, a lock is tried again whose taker has ended: five seconds in all.
+const LEFT_OVER_TRIES: u32 = 250;
+const LEFT_OVER_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 /// Largest of the small files here, in bytes.
 const SMALL: u64 = 64 * 1024;
 
@@ -125,7 +128,19 @@ fn take_lock(root: &Path) -> Result<File, Refusal> {
     let path = root.join("lock");
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = file.map_err(|e| unusable(root, &DurableError::sort("open", &path, e)))?;
-    match file.try_lock() {
+    let mut tries = LEFT_OVER_TRIES;
+    let mut locked = file.try_lock();
+    // A child that was just forked has the lock's file open until its program is executed. Where its parent was
+    // killed in that moment, it alone holds the lock, and lets go of it at once.
+    while tries > 0
+        && matches!(locked, Err(TryLockError::WouldBlock))
+        && holder(root).is_some_and(|h| is_gone(&h))
+    {
+        std::thread::sleep(LEFT_OVER_PAUSE);
+        tries -= 1;
+        locked = file.try_lock();
+    }
+    match locked {
         Ok(()) => Ok(file),
         Err(TryLockError::Error(e)) => Err(unusable(root, &DurableError::sort("lock", &path, e))),
         Err(TryLockError::WouldBlock) => {
@@ -140,6 +155,12 @@ fn take_lock(root: &Path) -> Result<File, Refusal> {
                 .next("posthouse up --data DIR      (another directory)"))
         }
     }
+}
+
+/// Whether the process that took the lock has ended.
+fn is_gone(holder: &Holder) -> bool {
+    let pid = i32::try_from(holder.pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 fn open_host(root: &Path, name: Option<HostName>, files: &Files) -> Result<HostFile, Refusal> {
@@ -216,6 +237,29 @@ mod tests {
         drop(first);
         assert_eq!(holder(dir.path()), None);
         assert_eq!(open(dir.path(), None).unwrap().host.boot, 2);
+    }
+
+    #[test]
+    fn a_lock_whose_taker_was_killed_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = open(dir.path(), Some("alpha")).unwrap();
+        // As a child between fork and exec: another descriptor of the same open file, and its taker is gone.
+        let left_over = first.lock.try_clone().unwrap();
+        drop(first);
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let holder = Holder { pid: ended.id(), url: String::new(), since: Stamp::default() };
+        (&left_over).set_len(0).unwrap();
+        (&left_over).rewind().unwrap();
+        (&left_over).write_all(serde_json::to_string(&holder).unwrap().as_bytes()).unwrap();
+        let opening = std::thread::scope(|scope| {
+            let opening = scope.spawn(|| open(dir.path(), None));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert!(!opening.is_finished(), "it waits while the lock is held");
+            drop(left_over);
+            opening.join().unwrap()
+        });
+        assert_eq!(opening.unwrap().host.boot, 2);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`home`] | a data directory with its logs, kept when its test fails; the command line on it |
 //! | [`cluster`] | a running coordinator: ready, kill -9, SIGTERM, died by itself; waiting for facts |
-//! | [`bench`] | what `mailbox-bench` measures |
+//! | [`mod@bench`] | what `mailbox-bench` measures |
 //! | [`api`] | requests over HTTP without the command line, for load and races |
 //! | [`events`] | what happens, as it happens |
 //! | [`processes`] | whether a process lives |

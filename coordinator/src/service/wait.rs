@@ -34,16 +34,20 @@ impl Service {
         loop {
             changes.mark_unchanged();
             carried_out.mark_unchanged();
-            let (caller, team, condition) = (caller.clone(), team.clone(), condition.clone());
+            let (caller, team, asked) = (caller.clone(), team.clone(), condition.clone());
             let seen = self
                 .blocking(move |s| {
                     let state = s.authority().state();
                     let (name, team) = s.team(&state, &team)?;
                     let sight = s.sight(&state, name, team)?;
-                    look(&sight, &condition, |id| s.stage_of(&caller, id))
+                    look(&sight, &asked, |id| s.stage_of(&caller, id))
                 })
                 .await?;
+            // Members are looked at one after the other: what moved meanwhile may have been missed by all looks.
+            let moved = matches!(condition, Condition::TeamSettled)
+                && (changes.has_changed().unwrap_or(false) || carried_out.has_changed().unwrap_or(false));
             let state = match seen {
+                Look::Holds(state) | Look::Never(state) if moved => state,
                 Look::Holds(state) => return self.answer_with(WaitReply { holds: true, state }),
                 Look::Never(why) => {
                     return Err(Refusal::new(
