@@ -249,7 +249,7 @@ mod tests {
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
         let holder = Holder { pid: ended.id(), url: String::new(), since: Stamp::default() };
-        (&left_over).set_len(0).unwrap();
+        left_over.set_len(0).unwrap();
         (&left_over).rewind().unwrap();
         (&left_over).write_all(serde_json::to_string(&holder).unwrap().as_bytes()).unwrap();
         let opening = std::thread::scope(|scope| {
