@@ -48,6 +48,9 @@ fn at15_kill_9_of_the_coordinator_keeps_team_members_tasks_and_backlog() {
     posthouse.ok(&["task", "add", "Check", "--id", "check"]);
     posthouse.ok(&["task", "claim", "check", "--as", "ann"]);
     posthouse.wait("task/check=completed");
+    // A claim that is alive across the kill: the lead's own, which no turn works off.
+    posthouse.ok(&["task", "add", "Decide", "--id", "decide"]);
+    posthouse.ok(&["task", "claim", "decide", "--as", "lead"]);
     posthouse.wait("agent/ann=idle");
     posthouse.send("lead", "remember the milk");
 
@@ -67,6 +70,9 @@ fn at15_kill_9_of_the_coordinator_keeps_team_members_tasks_and_backlog() {
     assert_eq!(state(&posthouse), before);
     let mail = backlog(&posthouse);
     assert!(mail_before.iter().all(|message| mail.contains(message)), "{mail_before:#?}\n{mail:#?}");
+
+    posthouse.ok(&["task", "check", "decide", "--as", "lead"]);
+    posthouse.ok(&["task", "complete", "decide", "--as", "lead", "--result", "yes"]);
 
     let brief = posthouse.ok(&["brief"]).stdout;
     for needed in [TEAM, "ann", "ben", "stopped", "count", "report", "remember the milk"] {

@@ -19,6 +19,7 @@ use posthouse_shared::team::{Member, Standing};
 use posthouse_shared::wire::Caller;
 use posthouse_shared::wire::event::What;
 use tokio::runtime::Handle;
+use tokio::sync::broadcast::error::RecvError;
 
 use super::Service;
 use crate::authority::{Command, Decision, Outgoing, Reply, State, Team, system_name};
@@ -32,27 +33,38 @@ const EFFECTS_WAIT: Duration = Duration::from_secs(10);
 /// Longest summary of a notice.
 const SUMMARY_CHARS: usize = 200;
 
+/// Whether this life has carried out the state before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Again {
+    No,
+    Yes,
+}
+
 /// Carries out what the journal asks for, then follows it in the background.
 pub(super) async fn start(service: &Service) -> Result<(), Refusal> {
     let mut entries = service.authority().entries();
     let state = service.authority().state();
-    service.blocking(move |s| s.bring_up(&state)).await?;
+    service.blocking(move |s| s.bring_up(&state, Again::No)).await?;
     let follower = service.clone();
     let mut closing = service.supervisor().closing();
     service.supervisor().start("effects", async move {
-        let mut again = follower.authority().state().unsent().next().is_some();
+        // Whether mail is left to be stored, and whether something else of a decision is.
+        let mut mail_left = follower.authority().state().unsent().next().is_some();
+        let mut behind = false;
         loop {
             tokio::select! {
                 entry = entries.recv() => match entry {
-                    Ok(entry) => follower.follow(entry).await,
+                    Ok(entry) => behind |= !follower.follow(entry).await,
                     // Too far behind to follow entry by entry: the state has it all.
-                    Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => follower.catch_up().await,
-                    Err(tokio::sync::broadcast::error::RecvError::Closed) => return,
+                    Err(RecvError::Lagged(_)) => behind = true,
+                    Err(RecvError::Closed) => return,
                 },
-                () = tokio::time::sleep(TRY_AGAIN), if again => {}
+                () = tokio::time::sleep(TRY_AGAIN), if mail_left || behind => {
+                    behind = behind && !follower.catch_up().await;
+                }
                 () = closing.wait() => return,
             }
-            again = !follower.send_mail().await;
+            mail_left = !follower.send_mail().await;
         }
     });
     Ok(())
@@ -76,12 +88,15 @@ impl Service {
         Ok(reply)
     }
 
-    /// At the start: everything that the state says, on this host.
-    fn bring_up(&self, state: &State) -> Result<(), Refusal> {
+    /// At the start, and after something could not be carried out: everything that the state says, on this
+    /// host.
+    fn bring_up(&self, state: &State, again: Again) -> Result<(), Refusal> {
         for (name, team) in state.teams.iter() {
             self.house(state, name, team)?;
             let lead = AgentId::new(AgentName::lead(), name.clone());
-            if team.members.get(&lead.agent).is_some_and(|lead| !Sight::is_run(lead)) {
+            // What is handed out in this life stays so.
+            let first = again == Again::No;
+            if first && team.members.get(&lead.agent).is_some_and(|lead| !Sight::is_run(lead)) {
                 let mailbox = self.node()?.mailboxes().get(&lead).map_err(|e| e.refusal())?;
                 self.0.inboxes.recover(&mailbox).map_err(|e| e.refusal())?;
             }
@@ -101,19 +116,24 @@ impl Service {
         Ok(())
     }
 
-    async fn follow(&self, entry: std::sync::Arc<Entry>) {
+    /// Carries out one entry; answers whether all of it was done.
+    async fn follow(&self, entry: std::sync::Arc<Entry>) -> bool {
         let index = entry.index;
         let done = self.blocking(move |s| s.carry_out(&entry)).await;
-        if let Err(refusal) = done {
-            tracing::error!(index, error = %refusal, cause = ?refusal.cause, "carry out a decision");
+        if let Err(refusal) = &done {
+            tracing::error!(index, error = %refusal, cause = ?refusal.cause, "carry out a decision, to be tried again");
         }
+        done.is_ok()
     }
 
-    async fn catch_up(&self) {
+    /// Everything that the state says, again; answers whether all of it was done.
+    async fn catch_up(&self) -> bool {
         let state = self.authority().state();
-        if let Err(refusal) = self.blocking(move |s| s.bring_up(&state)).await {
-            tracing::error!(error = %refusal, "carry out decisions");
+        let done = self.blocking(move |s| s.bring_up(&state, Again::Yes)).await;
+        if let Err(refusal) = &done {
+            tracing::error!(error = %refusal, "carry out decisions, to be tried again");
         }
+        done.is_ok()
     }
 
     /// One entry, all but its mail's acknowledgement.
