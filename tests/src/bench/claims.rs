@@ -30,9 +30,10 @@ pub struct Rates {
     pub raw: f64,
 }
 
-/// One run in `dir` (which must be empty): `each` claims by each of [`CLAIMERS`], then as many raw appends as
+/// One run in `dir` (which must not be there): `each` claims by each of [`CLAIMERS`], then as many raw appends as
 /// fit into about the same time.
 pub fn run(dir: &Path, each: usize) -> Rates {
+    std::fs::create_dir_all(dir).unwrap();
     let raw = raw(&dir.join("raw"), (each * CLAIMERS / 10).max(100));
     let authority = board(&dir.join("journal"), each * CLAIMERS);
     let barrier = Barrier::new(CLAIMERS + 1);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::ground::{agent, mailboxes};
 
 /// Runs this program as a child; its answer is one line of numbers.
-fn ask(data: &Path, role: &str) -> Vec<f64> {
+pub(super) fn ask(data: &Path, role: &str) -> Vec<f64> {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--dir".as_ref(), data.as_os_str(), "--child".as_ref(), role.as_ref()])
         .output()
@@ -75,7 +75,7 @@ pub fn idle_child(data: &Path, count: u64) {
     drop(kept);
 }
 
-fn resident() -> f64 {
+pub(super) fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     let kilobytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();

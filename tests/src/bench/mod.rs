@@ -6,16 +6,20 @@
 //! | [`device`] | flushes that the device counted, the file system and the machine |
 //! | [`ground`] | directories, messages, mailboxes to measure on |
 //! | [`deliver`] | the rows of delivering, threads and processes |
+//! | [`claims`] | claims of tasks, against raw synced appends |
 //! | [`ends`] | claims and acks, at any backlog |
 //! | [`memory`] | opening and resident memory, each in a process of its own |
+//! | [`teammates`] | resident memory of teammates at rest |
 //! | [`table`] | what must be reached, and whether it was |
 
+pub mod claims;
 pub mod deliver;
 pub mod device;
 pub mod ends;
 pub mod ground;
 pub mod memory;
 pub mod table;
+pub mod teammates;
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 use clap::Parser;
 use posthouse_tests::bench::device::{Device, describe};
 use posthouse_tests::bench::table::{Better, Figure, Row, print};
-use posthouse_tests::bench::{Sample, deliver, ends, ground, memory};
+use posthouse_tests::bench::{Sample, claims, deliver, ends, ground, memory, teammates};
 
 /// Benchmarks of Posthouse's mailboxes.
 #[derive(Debug, Parser)]
@@ -42,6 +42,8 @@ struct Size {
     seconds: f64,
     backlogs: [u64; 3],
     at_backlog: u64,
+    /// Task claims of each claimer.
+    claims: usize,
     idle: u64,
 }
 
@@ -52,10 +54,26 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let size = if arguments.quick {
-        Size { rounds: 1, raw: 50, seconds: 0.2, backlogs: [100, 1_000, 10_000], at_backlog: 30, idle: 100 }
+        Size {
+            rounds: 1,
+            raw: 50,
+            seconds: 0.2,
+            backlogs: [100, 1_000, 10_000],
+            at_backlog: 30,
+            claims: 4,
+            idle: 100,
+        }
     } else {
         let backlogs = [1_000, 100_000, 1_000_000];
-        Size { rounds: arguments.rounds, raw: 400, seconds: 1.0, backlogs, at_backlog: 200, idle: 10_000 }
+        Size {
+            rounds: arguments.rounds,
+            raw: 400,
+            seconds: 1.0,
+            backlogs,
+            at_backlog: 200,
+            claims: 100,
+            idle: 10_000,
+        }
     };
     let data = arguments.dir.join(format!("mailbox-bench-{}", std::process::id()));
     std::fs::create_dir_all(&data).unwrap();
@@ -76,6 +94,7 @@ fn child(data: &Path, role: &str) {
         }
         ["open", size] => memory::open_child(data, size.parse().unwrap()),
         ["idle", count] => memory::idle_child(data, count.parse().unwrap()),
+        ["teammates", count] => teammates::child(data, count.parse().unwrap()),
         _ => panic!("no role {role:?}"),
     }
 }
@@ -102,6 +121,7 @@ fn run(data: &Path, size: &Size) -> Vec<Row> {
     let mut raws: Vec<Sample> = Vec::new();
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); AGAINST_RAW.len()];
     let mut at_backlogs: Vec<Vec<Sample>> = vec![Vec::new(); size.backlogs.len()];
+    let mut claimed: Vec<claims::Rates> = Vec::new();
     for round in 0..size.rounds {
         let raw = ground::raw(&device, data, round, size.raw);
         for ((_, work, target, _), samples) in AGAINST_RAW.iter().zip(&mut samples) {
@@ -112,6 +132,7 @@ fn run(data: &Path, size: &Size) -> Vec<Row> {
         for (backlog, samples) in size.backlogs.iter().zip(&mut at_backlogs) {
             samples.push(ends::at_backlog(&device, data, *backlog, size.at_backlog));
         }
+        claimed.push(claims::run(&data.join(format!("claims-{round}")), size.claims));
         eprintln!("[{:>4.0} s] round {} of {}", begun.elapsed().as_secs_f64(), round + 1, size.rounds);
     }
     let mut rows =
@@ -132,6 +153,13 @@ fn run(data: &Path, size: &Size) -> Vec<Row> {
         };
         rows.push(Row { work: format!("claim + ack at backlog {backlog}"), rates: rates(samples), figures });
     }
+    let (rate, append): (Vec<f64>, Vec<f64>) = claimed.iter().map(|rates| (rates.claims, rates.raw)).unzip();
+    let figures = vec![figure("raw synced appends", ratios(&rate, &append), 10.0, Better::More)];
+    rows.push(Row {
+        work: format!("task claims by {} claimers, durable", claims::CLAIMERS),
+        rates: rate,
+        figures,
+    });
     let largest = size.backlogs.last().copied().unwrap_or_default();
     let (opening, bytes) = memory::open(data, largest);
     let no_rate = |work: String, figure: Figure| Row { work, rates: Vec::new(), figures: vec![figure] };
@@ -146,6 +174,10 @@ fn run(data: &Path, size: &Size) -> Vec<Row> {
     rows.push(no_rate(
         format!("{} idle mailboxes, without teammates", size.idle),
         figure("MB", vec![memory::idle(data, size.idle)], 100.0, Better::Less),
+    ));
+    rows.push(no_rate(
+        format!("{} idle mailboxes with teammates", size.idle),
+        figure("MB", vec![teammates::idle(data, size.idle)], 100.0, Better::Less),
     ));
     eprintln!("[{:>4.0} s] done", begun.elapsed().as_secs_f64());
     rows
