@@ -37,6 +37,7 @@ impl Service {
                 .effect("nothing was sent")
                 .next("leave --urgent away"));
         }
+        let of_lead = from.is_lead();
         let draft = Draft {
             from: AgentId::new(from, team_name.clone()),
             to: recipient.name.clone(),
@@ -53,7 +54,7 @@ impl Service {
         if !posted.duplicate {
             self.stored(&posted.sealed);
         }
-        let reads = agents::reads(&sight, recipient);
+        let reads = agents::reads(&sight, recipient, of_lead);
         self.answer_with(SendReply {
             id: envelope.id,
             state: posted.state,

@@ -70,8 +70,8 @@ pub fn sort(agents: &mut [AgentView]) {
     });
 }
 
-/// When a message to this member will be read, one clause.
-pub fn reads(sight: &Sight<'_>, member: &Member) -> String {
+/// When a message to this member will be read, one clause. Mail of the lead ends a stop and a failure.
+pub fn reads(sight: &Sight<'_>, member: &Member, of_lead: bool) -> String {
     let name = &member.name;
     if !Sight::is_run(member) {
         return format!("{name} reads it with posthouse inbox");
@@ -81,6 +81,9 @@ pub fn reads(sight: &Sight<'_>, member: &Member) -> String {
         AgentState::Idle => format!("{name} is idle, reads it now"),
         AgentState::Running => format!("{name} is in turn {turn}, reads it next turn"),
         AgentState::Waiting => format!("{name} waits for an answer in turn {turn}, reads it next turn"),
+        AgentState::Stopped | AgentState::Failed if of_lead => {
+            format!("{name} is {}, and the lead's mail resumes it", sight.state(member).as_str())
+        }
         AgentState::Stopped => format!("{name} is stopped, reads it after posthouse resume {name}"),
         AgentState::Failed => format!("{name} has failed, reads it after posthouse resume {name}"),
         AgentState::Shutdown => format!("{name} is shut down"),
@@ -120,5 +123,15 @@ mod tests {
         assert_eq!(names, ["bad", "new", "old"]);
         assert_eq!((agents[2].doing.as_str(), agents[2].quiet_s), ("2 messages quiet 11m", 660));
         assert_eq!(agents[0].needs.as_deref(), Some("its last turn failed"));
+    }
+
+    #[test]
+    fn a_sender_is_told_whether_its_mail_wakes_a_stopped_teammate() {
+        let (team, config) = (TeamName::new("main").unwrap(), TeamConfig::default());
+        let members = [member("a", Standing::Stopped)];
+        let mut sight = sight(&team, &config, &members, &[]);
+        sight.live.insert(members[0].name.clone(), seen(AgentState::Stopped, 5));
+        assert_eq!(reads(&sight, &members[0], true), "a is stopped, and the lead's mail resumes it");
+        assert_eq!(reads(&sight, &members[0], false), "a is stopped, reads it after posthouse resume a");
     }
 }
