@@ -8,6 +8,9 @@ use posthouse_shared::clock::Stamp;
 use posthouse_shared::wire::event::{Event, What};
 use tokio::sync::watch;
 
+/// Sequences of one boot: the second event of boot 7 is 7,000,000,002.
+pub const SEQS_PER_BOOT: u64 = 1_000_000_000;
+
 /// The ring. Cheap to clone; clones share it.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<Inner>);
@@ -15,16 +18,26 @@ pub struct Events(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     boot: String,
+    first: u64,
     capacity: usize,
     ring: Mutex<VecDeque<Arc<Event>>>,
     newest: watch::Sender<u64>,
 }
 
 impl Events {
-    /// An empty ring of one boot, for at most `capacity` events.
-    pub fn new(boot: String, capacity: usize) -> Self {
+    /// An empty ring of the `number`-th boot, called `boot`, for at most `capacity` events. Sequences go on
+    /// rising from boot to boot: each has [`SEQS_PER_BOOT`] of its own, so that a follower that comes back to
+    /// another boot misses nothing of it.
+    pub fn new(boot: String, number: u64, capacity: usize) -> Self {
         let capacity = capacity.max(1);
-        Self(Arc::new(Inner { boot, capacity, ring: Mutex::default(), newest: watch::Sender::new(0) }))
+        let first = number.saturating_mul(SEQS_PER_BOOT);
+        Self(Arc::new(Inner {
+            boot,
+            first,
+            capacity,
+            ring: Mutex::default(),
+            newest: watch::Sender::new(first),
+        }))
     }
 
     /// The boot that counts the sequence.
@@ -54,11 +67,15 @@ impl Events {
         let ring = self.0.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let newest = *self.0.newest.borrow();
         let Some(oldest) = ring.front() else { return Vec::new() };
-        // A sequence of an earlier boot, or from the future: all that is here is new to the follower.
+        // From the future (another data directory): all that is here is new to the follower.
         let after = if after > newest { 0 } else { after };
+        let (asked, after) = (after, after.max(self.0.first));
         let mut events = Vec::new();
-        if oldest.seq > after + 1 {
-            let what = What::Gap { from: after + 1, to: oldest.seq - 1 };
+        // 0 asks for what there is; a follower of an earlier boot may have missed that boot's last ones.
+        let of_earlier_boot = asked != 0 && asked < self.0.first;
+        if oldest.seq > after + 1 || of_earlier_boot {
+            let from = if of_earlier_boot { asked + 1 } else { after + 1 };
+            let what = What::Gap { from, to: oldest.seq - 1 };
             events.push(Arc::new(Event {
                 v: 1,
                 seq: oldest.seq - 1,
@@ -84,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_follower_goes_on_where_it_stood_and_is_told_what_is_gone() {
-        let events = Events::new("b1".to_owned(), 3);
+        let events = Events::new("b0".to_owned(), 0, 3);
         for n in 1..=5 {
             events.publish(Stamp::from_nanos(n), What::TeamCreated { team: TeamName::new("a").unwrap() });
         }
@@ -93,6 +110,21 @@ mod tests {
         let late = events.after(0, 10);
         assert_eq!(late[0].what, What::Gap { from: 1, to: 2 });
         assert_eq!(seqs(&late), [2, 3, 4, 5]);
-        assert_eq!(seqs(&events.after(99, 2)), [2, 3, 4], "a sequence of another boot begins anew");
+        assert_eq!(seqs(&events.after(99, 2)), [2, 3, 4], "a sequence from elsewhere begins anew");
+    }
+
+    #[test]
+    fn a_follower_of_an_earlier_boot_gets_all_of_the_next_one() {
+        let team = || What::TeamCreated { team: TeamName::new("a").unwrap() };
+        let events = Events::new("b2".to_owned(), 2, 8);
+        for n in 1..=2 {
+            events.publish(Stamp::from_nanos(n), team());
+        }
+        let begin = 2 * SEQS_PER_BOOT;
+        let came_back = events.after(SEQS_PER_BOOT + 7, 10);
+        assert_eq!(came_back[0].what, What::Gap { from: SEQS_PER_BOOT + 8, to: begin });
+        assert_eq!(seqs(&came_back), [begin, begin + 1, begin + 2]);
+        assert_eq!(seqs(&events.after(0, 10)), [begin + 1, begin + 2], "0 asks for what there is");
+        assert_eq!(seqs(&events.after(begin + 1, 10)), [begin + 2]);
     }
 }

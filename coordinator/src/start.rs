@@ -125,7 +125,7 @@ impl Running {
             status,
             settings: options.settings,
             data: data.root().to_owned(),
-            events: Events::new(boot, usize::try_from(limits.events).unwrap_or(usize::MAX)),
+            events: Events::new(boot, data.host.boot, usize::try_from(limits.events).unwrap_or(usize::MAX)),
             supervisor: supervisor.clone(),
         });
         let binary = std::env::current_exe().map_err(|e| internal("find the running binary", &e))?;

@@ -15,7 +15,7 @@ use crate::team::AgentState;
 pub struct Event {
     /// Always 1.
     pub v: u8,
-    /// Rises by one within a boot.
+    /// Rises by one within a boot, and from boot to boot.
     pub seq: u64,
     /// The boot that counts `seq`.
     pub boot: String,
