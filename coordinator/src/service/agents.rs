@@ -80,7 +80,7 @@ impl Service {
     pub(super) fn agent_show(&self, team: &str, name: &str) -> Result<Value, Refusal> {
         let state = self.authority().state();
         let (team_name, team) = self.team(&state, team)?;
-        let sight = self.sight(&state, team_name, team)?;
+        let sight = self.sight_of(&state, team_name, team, |member| member == name)?;
         let member = self.member(&sight, name)?;
         self.answer_with(AgentReply { agent: agents::view(&sight, member, self.host_state(member)) })
     }

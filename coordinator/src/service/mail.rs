@@ -28,7 +28,7 @@ impl Service {
         };
         let state = self.authority().state();
         let (team_name, team) = self.team(&state, &team)?;
-        let sight = self.sight(&state, team_name, team)?;
+        let sight = self.sight_of(&state, team_name, team, |name| name == to)?;
         let from = Self::acting(caller, as_agent.as_deref())?;
         self.member(&sight, from.as_str()).map_err(|refusal| refusal.effect("nothing was sent"))?;
         let recipient = self.member(&sight, &to).map_err(|refusal| refusal.effect("nothing was sent"))?;
@@ -116,7 +116,7 @@ impl Service {
     fn inbox_of(&self, caller: &Caller, team: &str, name: &str) -> Result<(AgentId, bool), Refusal> {
         let state = self.authority().state();
         let (team_name, team) = self.team(&state, team)?;
-        let sight = self.sight(&state, team_name, team)?;
+        let sight = self.sight_of(&state, team_name, team, |_| false)?;
         let member = self.member(&sight, name)?;
         let own = *caller == Caller::Operator && member.name.is_lead() && !Sight::is_run(member);
         Ok((AgentId::new(member.name.clone(), team_name.clone()), own))

@@ -37,16 +37,31 @@ impl Service {
         name: &'s TeamName,
         team: &'s Team,
     ) -> Result<Sight<'s>, Refusal> {
+        self.sight_of(state, name, team, |_| true)
+    }
+
+    /// Looks at one team, but into the mailboxes of those members alone: the answer is about nobody else, and
+    /// a mailbox that nobody asks for stays unread.
+    pub(super) fn sight_of<'s>(
+        &self,
+        state: &'s State,
+        name: &'s TeamName,
+        team: &'s Team,
+        asked: impl Fn(&str) -> bool,
+    ) -> Result<Sight<'s>, Refusal> {
         let members: Vec<&Member> = team.members.values().collect();
         let mut mail = BTreeMap::new();
         let mut live = BTreeMap::new();
         let mut claimable = BTreeSet::new();
         for member in &members {
             let id = AgentId::new(member.name.clone(), name.clone());
-            mail.insert(member.name.clone(), self.mail_counts(&id)?);
             if let Some(seen) = self.live().get(&id) {
                 live.insert(member.name.clone(), seen);
             }
+            if !asked(member.name.as_str()) {
+                continue;
+            }
+            mail.insert(member.name.clone(), self.mail_counts(&id)?);
             if member.standing == Standing::Active && team.has_work_for(&member.name) {
                 claimable.insert(member.name.clone());
             }

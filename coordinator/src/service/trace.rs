@@ -130,7 +130,13 @@ impl Service {
             return Err(unknown(wanted));
         }
         let mut located = Vec::new();
-        for agent in self.visible(caller) {
+        // A whole id whose recipient is remembered is looked for in that mailbox alone.
+        let known =
+            wanted.parse::<MessageId>().ok().and_then(|id| node.trace().get(id)).map(|traced| traced.to);
+        let agents = self.visible(caller);
+        for agent in
+            agents.into_iter().filter(|agent| known.as_ref().is_none_or(|to| *to == agent.to_string()))
+        {
             let found = node.mailboxes().get(&agent).and_then(|mailbox| {
                 let found = mailbox.find_prefix(wanted, CANDIDATES)?;
                 Ok(found.into_iter().map(|found| (mailbox.clone(), found)).collect::<Vec<_>>())

@@ -39,7 +39,11 @@ impl Service {
                 .blocking(move |s| {
                     let state = s.authority().state();
                     let (name, team) = s.team(&state, &team)?;
-                    let sight = s.sight(&state, name, team)?;
+                    let sight = s.sight_of(&state, name, team, |member| match &asked {
+                        Condition::TeamSettled => true,
+                        Condition::Agent(name, _) => name == member,
+                        Condition::Task(..) | Condition::Message(..) => false,
+                    })?;
                     look(&sight, &asked, |id| s.stage_of(&caller, id))
                 })
                 .await?;
