@@ -57,7 +57,7 @@ fn nothing_accepted_is_lost(kind: FileSystem) {
         let posthouse = Posthouse::up(&home);
         let api = posthouse.api();
         let off = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        let accepted = std::thread::scope(|scope| {
             for sender in 0..8 {
                 let (api, ledger, off) = (api.clone(), &ledger, &off);
                 scope.spawn(move || {
@@ -71,12 +71,17 @@ fn nothing_accepted_is_lost(kind: FileSystem) {
                 });
             }
             std::thread::park_timeout(Duration::from_millis(200 + 70 * u64::from(cut)));
+            // Where the power is gone nobody hears an answer any more. Here the process goes on for a moment, and
+            // XFS may then tell it that a directory is synced whose last rename was never written (seen with an
+            // fsync of a directory that was open before the cut). So what is said after this line counts as unsaid.
+            let accepted = ledger.accepted_ids();
             rig.cut();
             off.store(true, Ordering::Relaxed);
             posthouse.kill9();
+            accepted
         });
         rig.power_on();
-        let accepted = ledger.accepted_ids();
+        ledger.trust_only(&accepted);
         let lead = home.data().join("mailboxes").join(TEAM).join("lead");
         let states = states_on_disk(&lead, &accepted);
         let astray: Vec<_> = states.iter().filter(|(_, states)| states.len() != 1).collect();
