@@ -1,4 +1,4 @@
-//! Dependencies: each under a licence that is allowed, each once unless `deny.toml` says why twice. This is what can
+//! Dependencies: each under a licence that is allowed, each once unless `.deny.toml` says why twice. This is what can
 //! be checked without cargo-deny; advisories are its own.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
@@ -27,7 +27,7 @@ fn packages() -> Vec<Value> {
 }
 
 fn deny() -> toml::Table {
-    read("deny.toml").parse().unwrap()
+    read(".deny.toml").parse().unwrap()
 }
 
 /// Whether a licence expression can be met with what is allowed: each of its `AND` parts, by one of its choices.
@@ -72,9 +72,9 @@ fn a_crate_comes_twice_only_for_a_reason_that_is_given() {
     let twice: BTreeSet<String> =
         versions.iter().filter(|(_, versions)| versions.len() > 1).map(|(name, _)| name.clone()).collect();
     let unexcused: Vec<_> = twice.difference(&excused).map(|name| (name, &versions[name])).collect();
-    assert!(unexcused.is_empty(), "come twice without a reason in deny.toml: {unexcused:?}");
+    assert!(unexcused.is_empty(), "come twice without a reason in .deny.toml: {unexcused:?}");
     let idle: Vec<_> = excused.difference(&twice).collect();
-    assert!(idle.is_empty(), "come once and stand in deny.toml: {idle:?}");
+    assert!(idle.is_empty(), "come once and stand in .deny.toml: {idle:?}");
 }
 
 #[test]

@@ -77,3 +77,25 @@ fn nothing_is_left_for_later() {
     });
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
+
+#[test]
+fn nothing_else_lies_at_the_top() {
+    const TOP: &[&str] = &[
+        "ARCHITECTURE.md",
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE",
+        "README.md",
+        "coordinator",
+        "deploy",
+        "node",
+        "shared",
+        "tests",
+    ];
+    let listed = std::process::Command::new("git").arg("ls-files").current_dir(top()).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let first = listed.lines().filter_map(|path| path.split('/').next());
+    let other: std::collections::BTreeSet<_> =
+        first.filter(|name| !name.starts_with('.') && !TOP.contains(name)).collect();
+    assert!(other.is_empty(), "at the top level: {other:?}");
+}
