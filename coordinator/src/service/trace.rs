@@ -28,11 +28,12 @@ impl Service {
     /// A message's way, by its id or an unambiguous prefix. An agent sees its own team's.
     pub(super) fn traced(&self, caller: &Caller, wanted: &str) -> Result<TraceReply, Refusal> {
         let (id, traced, located) = self.find_message(caller, wanted)?;
+        // What the trace index remembers need not be read again.
         let content = match &located {
-            Some((mailbox, _)) => {
+            Some((mailbox, _)) if traced.is_none() => {
                 mailbox.read(id).map_err(|error| error.refusal())?.map(|(sealed, _)| sealed)
             }
-            None => None,
+            Some(_) | None => None,
         };
         let host = self.host();
         let mut steps: Vec<TraceStep> = traced
