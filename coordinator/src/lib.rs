@@ -20,7 +20,7 @@
 pub mod authority;
 pub mod cli;
 pub mod config;
-pub mod data;
+pub use posthouse_node::data;
 pub mod events;
 pub mod http;
 pub mod journal;

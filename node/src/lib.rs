@@ -7,16 +7,20 @@
 //! | [`trace_index`] | where each message has been |
 //! | [`history`] | what entered an agent's turns, and what came of them |
 //! | [`runner`] | the programs that are the agents |
+//! | [`bus`] | the node's side of NATS: join, orders, beats, questions |
 //! | [`children`] | child processes that must not outlive their node |
 //! | [`teammate`] | one loop an agent: mail, tasks, commands, turns |
 //! | [`schedule`] | messages at times |
 //! | [`local`] | the socket that turns talk to |
 //! | [`upkeep`] | what keeps mailboxes bounded |
+//! | [`data`] | the data directory and who holds it |
 //! | [`directory`] | who lives where, as last told by the authority |
 //! | [`port`] | what a node needs of the authority |
 //! | [`node`] | all of it, started and closed |
 
+pub mod bus;
 pub mod children;
+pub mod data;
 pub mod directory;
 pub mod history;
 pub mod local;

@@ -175,7 +175,6 @@ impl Service {
             }
             Decision::Cluster { .. }
             | Decision::Leader { .. }
-            | Decision::HostStarted { .. }
             | Decision::ScheduleTicked { .. }
             | Decision::Notified { .. } => {}
         }
@@ -334,6 +333,7 @@ const fn decided_status(decision: &Decision) -> Option<TaskStatus> {
         | Decision::Cluster { .. }
         | Decision::Leader { .. }
         | Decision::HostStarted { .. }
+        | Decision::Host { .. }
         | Decision::TeamCreated { .. }
         | Decision::TeamDeleted { .. }
         | Decision::Spawned { .. }
