@@ -10,6 +10,7 @@
 //! | [`children`] | child processes that must not outlive their node |
 //! | [`teammate`] | one loop an agent: mail, tasks, commands, turns |
 //! | [`schedule`] | messages at times |
+//! | [`link`] | the bus between hosts, as the relay sees it |
 //! | [`local`] | the socket that turns talk to |
 //! | [`upkeep`] | what keeps mailboxes bounded |
 //! | [`directory`] | who lives where, as last told by the authority |
@@ -19,6 +20,7 @@
 pub mod children;
 pub mod directory;
 pub mod history;
+pub mod link;
 pub mod local;
 pub mod mailbox;
 pub mod node;
