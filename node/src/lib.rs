@@ -11,6 +11,7 @@
 //! | [`children`] | child processes that must not outlive their node |
 //! | [`teammate`] | one loop an agent: mail, tasks, commands, turns |
 //! | [`schedule`] | messages at times |
+//! | [`link`] | the bus between hosts, as the relay sees it |
 //! | [`local`] | the socket that turns talk to |
 //! | [`upkeep`] | what keeps mailboxes bounded |
 //! | [`data`] | the data directory and who holds it |
@@ -23,6 +24,7 @@ pub mod children;
 pub mod data;
 pub mod directory;
 pub mod history;
+pub mod link;
 pub mod local;
 pub mod mailbox;
 pub mod node;

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::children::{Children, ChildrenError, Swept};
 use crate::directory::Directory;
+use crate::link::HostLink;
 use crate::local::{LocalError, Tokens, serve};
 use crate::mailbox::{Incarnation, Mailbox, MailboxError, Mailboxes, Setup};
 use crate::port::AuthorityPort;
@@ -64,6 +65,8 @@ pub struct NodeOptions {
     pub directory: Directory,
     /// The authority.
     pub port: Arc<dyn AuthorityPort>,
+    /// The way to other hosts; without one this host is the only one.
+    pub link: Option<HostLink>,
 }
 
 /// A node cannot be started.
