@@ -10,9 +10,10 @@ use posthouse_shared::identity::HostKeys;
 use posthouse_shared::name::{AgentId, AgentName, HostName, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::Standing;
+use serde::{Deserialize, Serialize};
 
 /// What a sender must know of a recipient.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Residence {
     /// Its birth: messages name it.
     pub birth: Birth,
