@@ -5,6 +5,7 @@
 //! | [`mailbox`] | one directory an agent, one file a message |
 //! | [`post`] | the accept path: number, stamp, seal, store |
 //! | [`trace_index`] | where each message has been |
+//! | [`host_keys`] | keys of this host and of others, on disk |
 //! | [`history`] | what entered an agent's turns, and what came of them |
 //! | [`runner`] | the programs that are the agents |
 //! | [`bus`] | the node's side of NATS: join, orders, beats, questions |
@@ -24,6 +25,7 @@ pub mod children;
 pub mod data;
 pub mod directory;
 pub mod history;
+pub mod host_keys;
 pub mod link;
 pub mod local;
 pub mod mailbox;

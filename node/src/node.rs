@@ -146,6 +146,7 @@ impl Node {
             dir: options.data.join("mailboxes"),
             attic: options.data.join("attic"),
             key: options.key.clone(),
+            hosts: options.directory.hosts().clone(),
             limits: Arc::clone(&options.limits),
             clock: Arc::clone(&options.clock),
             incarnation: options.incarnation,

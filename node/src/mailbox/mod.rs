@@ -46,7 +46,7 @@ use std::time::Duration;
 use posthouse_shared::clock::Clock;
 use posthouse_shared::durable::Files;
 use posthouse_shared::generation::Birth;
-use posthouse_shared::identity::NodeKey;
+use posthouse_shared::identity::{HostKeys, NodeKey};
 use posthouse_shared::lane::LaneKey;
 use posthouse_shared::limits::Limits;
 use posthouse_shared::name::{AgentId, AgentName, MessageId, TeamName};
@@ -88,6 +88,8 @@ pub struct Setup {
     pub attic: PathBuf,
     /// The node's key.
     pub key: NodeKey,
+    /// The keys of other hosts.
+    pub hosts: HostKeys,
     /// The limits in force.
     pub limits: Arc<Limits>,
     /// Time.

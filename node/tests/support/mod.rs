@@ -79,6 +79,7 @@ impl House {
             dir: self.data.join("mailboxes"),
             attic: self.data.join("attic"),
             key: key(),
+            hosts: posthouse_shared::identity::HostKeys::default(),
             limits: Arc::clone(&self.limits),
             clock: Arc::clone(&self.clock),
             incarnation: Incarnation(self.incarnation),
