@@ -76,7 +76,8 @@ impl State {
         match token.filter(replacing) {
             Some(hash) => joined(true, Some(hash)),
             None => {
-                let text = format!("host \"{host}\" is known with another key: this is not its data directory");
+                let text =
+                    format!("host \"{host}\" is known with another key: this is not its data directory");
                 Err(refuse(Code::DataForeign, text)
                     .cause("a second host of that name, or a blank disk, looks like this")
                     .next(format!("posthouse hosts token --replace {host}")))
@@ -108,9 +109,7 @@ impl State {
         if open >= self.limits.hosts as usize {
             return Err(refuse(Code::LimitReached, format!("{open} join tokens are unused, the limit")));
         }
-        Ok(Decided::Journal(Decision::Host {
-            what: HostChange::Token { hash: hash.to_owned(), replace },
-        }))
+        Ok(Decided::Journal(Decision::Host { what: HostChange::Token { hash: hash.to_owned(), replace } }))
     }
 
     pub(super) fn host_adopt(&self, host: &str) -> Result<Decided, Refusal> {

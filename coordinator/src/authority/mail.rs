@@ -178,12 +178,7 @@ pub fn mail_of(state: &State, entry: &Entry) -> Vec<Outgoing> {
 }
 
 /// The lead of each team that has somebody there is told once.
-fn lost(
-    state: &State,
-    entry: &Entry,
-    host: &HostName,
-    released: &[(TeamName, TaskId)],
-) -> Vec<Outgoing> {
+fn lost(state: &State, entry: &Entry, host: &HostName, released: &[(TeamName, TaskId)]) -> Vec<Outgoing> {
     let mut all = Vec::new();
     for (name, team) in state.teams.iter() {
         let here = team.members.values().filter(|m| m.host == *host && m.standing != Standing::Shutdown);

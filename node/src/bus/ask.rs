@@ -66,7 +66,9 @@ impl Asker {
         wait: Duration,
     ) -> Result<T, NoAnswer> {
         let broken = |error: &dyn std::error::Error| {
-            NoAnswer::Refused(Box::new(Refusal::new(Code::Internal, "talk to the coordinator").cause(error.to_string())))
+            NoAnswer::Refused(Box::new(
+                Refusal::new(Code::Internal, "talk to the coordinator").cause(error.to_string()),
+            ))
         };
         let body = serde_json::to_string(body).map_err(|e| broken(&e))?;
         let mut signed = Signed {
@@ -80,11 +82,12 @@ impl Asker {
         signed.sig = self.key.sign(&signed.covered(subject));
         let payload = serde_json::to_vec(&signed).map_err(|e| broken(&e))?;
         let request = async_nats::Request::new().payload(payload.into()).timeout(Some(wait));
-        let answer = self.client.send_request(subject, request).await.map_err(|error| match error.kind() {
-            RequestErrorKind::NoResponders => NoAnswer::NotHeard,
-            RequestErrorKind::TimedOut | RequestErrorKind::Other => NoAnswer::Unknown,
-            RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => broken(&error),
-        })?;
+        let answer =
+            self.client.send_request(subject, request).await.map_err(|error| match error.kind() {
+                RequestErrorKind::NoResponders => NoAnswer::NotHeard,
+                RequestErrorKind::TimedOut | RequestErrorKind::Other => NoAnswer::Unknown,
+                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => broken(&error),
+            })?;
         match serde_json::from_slice::<Answered>(&answer.payload).map_err(|e| broken(&e))? {
             Answered::Reply(value) => serde_json::from_value(value).map_err(|e| broken(&e)),
             Answered::Refused(refusal) => Err(NoAnswer::Refused(Box::new(refusal))),

@@ -107,6 +107,7 @@ impl Daemon {
             environment: options.environment,
             directory: Directory::default(),
             port: Arc::new(port.clone()),
+            link: None,
         })
         .await
         .map_err(|error| internal("start the node", &error))?;

@@ -141,9 +141,10 @@ impl BusPort {
                 .effect("nothing was sent")
                 .next("leave --urgent away"));
         }
-        let node = self.0.node.get().ok_or_else(|| {
-            Refusal::new(Code::ShuttingDown, "the node is starting").retry_after_ms(500)
-        })?;
+        let node =
+            self.0.node.get().ok_or_else(|| {
+                Refusal::new(Code::ShuttingDown, "the node is starting").retry_after_ms(500)
+            })?;
         let (to, residence): (AgentName, _) = node.directory().recipient(&from.team, &to)?;
         let posted = node.post().send(Draft {
             from: from.clone(),
@@ -168,8 +169,7 @@ impl BusPort {
             });
         }
         let reads = format!("{to} lives on {}, reads it next turn", residence.host);
-        let reply =
-            SendReply { id: envelope.id, state: posted.state, reads, duplicate: posted.duplicate };
+        let reply = SendReply { id: envelope.id, state: posted.state, reads, duplicate: posted.duplicate };
         serde_json::to_value(reply).map_err(|e| Refusal::new(Code::Internal, "encode the answer").because(&e))
     }
 }
@@ -249,11 +249,7 @@ impl AuthorityPort for BusPort {
     }
 
     fn report(&self, agent: &AgentId, report: Report) {
-        self.0
-            .reports
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(agent.clone(), report.clone());
+        self.0.reports.lock().unwrap_or_else(PoisonError::into_inner).insert(agent.clone(), report.clone());
         self.say(Said::Report { agent: agent.clone(), report });
     }
 
