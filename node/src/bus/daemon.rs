@@ -113,7 +113,7 @@ impl Daemon {
         .map_err(|error| internal("start the node", &error))?;
         let _ = joined;
         port.serve(node.clone());
-        supervisor.start("tell", port.clone().tell(to_tell));
+        supervisor.start("tell", port.clone().tell(to_tell, supervisor.closing()));
         let mut follower = Follower::new(node.clone(), port.clone());
         // Nothing is missed between the first orders and the first nudge.
         let nudges = client.subscribe(nudges(&host)).await.map_err(|e| internal("listen for orders", &e))?;

@@ -12,6 +12,7 @@ use posthouse_shared::generation::{Birth, Generation};
 use posthouse_shared::message::Kind;
 use posthouse_shared::name::{AgentId, AgentName, ScheduleId, TeamName};
 use posthouse_shared::refusal::Refusal;
+use posthouse_shared::supervise::Closing;
 use posthouse_shared::task::{Claim, ClaimedTask};
 use posthouse_shared::team::Standing;
 use posthouse_shared::wire::Caller;
@@ -85,10 +86,16 @@ impl BusPort {
         self.0.told.notified().await;
     }
 
-    /// Tells the coordinator what happens, in order. What cannot be told is dropped.
-    pub async fn tell(self, mut to_tell: ToTell) {
+    /// Tells the coordinator what happens, in order, until closing begins and nothing waits. What cannot be
+    /// told is dropped.
+    pub async fn tell(self, mut to_tell: ToTell, mut closing: Closing) {
         let mut said = Vec::new();
-        while to_tell.0.recv_many(&mut said, TELLING).await > 0 {
+        loop {
+            tokio::select! {
+                biased;
+                _some = to_tell.0.recv_many(&mut said, TELLING) => {}
+                () = closing.wait() => return,
+            }
             let reports = said.iter().any(|said| matches!(said, Said::Report { .. }));
             let count = said.len();
             let telling = Ask::Tell { said: std::mem::take(&mut said) };
