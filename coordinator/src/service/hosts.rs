@@ -49,8 +49,9 @@ impl Service {
         start: Start,
         token: Option<String>,
     ) -> Result<Joined, Refusal> {
-        let Start { data_id, boot, labels, runners } = start;
-        let request_id = format!("join {host} {data_id} {boot}");
+        let Start { data_id, boot, process, labels, runners } = start;
+        // By the process, not by its boot counter: an old backup starts under counters that were used.
+        let request_id = format!("join {host} {process}");
         let start = HostStart { host: host.clone(), data_id, boot, labels, runners };
         let token = token.map(|token| sha256_hex(token.trim().as_bytes()));
         let command = Command::HostJoin { start, key: key.to_owned(), token };

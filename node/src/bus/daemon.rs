@@ -87,6 +87,7 @@ impl Daemon {
         let start = Start {
             data_id: data.host.data_id.clone(),
             boot: data.host.boot,
+            process: uuid::Uuid::new_v4().simple().to_string(),
             labels: options.labels,
             runners: BTreeSet::from(["command".to_owned()]),
         };

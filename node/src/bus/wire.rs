@@ -102,6 +102,8 @@ pub struct Start {
     pub data_id: String,
     /// How often that was started; rises.
     pub boot: u64,
+    /// Random, made by the starting process: its question repeated is known from a copy's.
+    pub process: String,
     /// What placement can ask for.
     pub labels: BTreeMap<String, String>,
     /// Runners that it has.
