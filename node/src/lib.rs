@@ -7,6 +7,7 @@
 //! | [`trace_index`] | where each message has been |
 //! | [`host_keys`] | keys of this host and of others, on disk |
 //! | [`history`] | what entered an agent's turns, and what came of them |
+//! | [`relay`] | mail from host to host |
 //! | [`runner`] | the programs that are the agents |
 //! | [`children`] | child processes that must not outlive their node |
 //! | [`teammate`] | one loop an agent: mail, tasks, commands, turns |
@@ -15,6 +16,7 @@
 //! | [`local`] | the socket that turns talk to |
 //! | [`upkeep`] | what keeps mailboxes bounded |
 //! | [`directory`] | who lives where, as last told by the authority |
+//! | [`outbox`] | copies of what is on its way to other hosts |
 //! | [`port`] | what a node needs of the authority |
 //! | [`node`] | all of it, started and closed |
 
@@ -26,8 +28,10 @@ pub mod link;
 pub mod local;
 pub mod mailbox;
 pub mod node;
+pub mod outbox;
 pub mod port;
 pub mod post;
+pub mod relay;
 pub mod runner;
 pub mod schedule;
 pub mod teammate;

@@ -2,6 +2,9 @@
 //! reorder whatever it carries, and may forget what it has acknowledged; the relay is right on top of all that.
 //! All implementations pass one contract suite.
 
+pub mod in_process;
+pub mod jetstream;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

@@ -120,6 +120,7 @@ impl House {
             mailboxes: mailboxes.clone(),
             directory,
             trace: TraceIndex::none(),
+            away: None,
         };
         Post::open(setup, &self.data.join("sent"), &self.data.join("clock")).unwrap()
     }
