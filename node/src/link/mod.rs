@@ -1,6 +1,6 @@
 //! The link between hosts: what the relay needs of a bus, and no more. A link may drop, repeat, delay and
 //! reorder whatever it carries, and may forget what it has acknowledged; the relay is right on top of all that.
-//! All implementations pass one contract suite.
+//! Over NATS it is [`jetstream`], in one process [`in_process`]; the relay's tests run over both.
 
 pub mod in_process;
 pub mod jetstream;
