@@ -10,11 +10,14 @@ pub mod report;
 mod setup;
 
 use std::io::Write;
+use std::time::Duration;
 
 use posthouse_shared::codes::Code;
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::telemetry;
-use posthouse_shared::wire::replies::{AgentView, AgentsReply, LogReply, TasksReply, TeamReply, WaitReply};
+use posthouse_shared::wire::replies::{
+    AgentView, AgentsReply, LogReply, Status, TasksReply, TeamReply, WaitReply,
+};
 use posthouse_shared::wire::requests::Request;
 
 use crate::cli::{Client, Run};
@@ -25,6 +28,10 @@ use crate::start::{Running, StartOptions};
 use crate::up;
 use report::{FailureLine, Outcome, Report};
 
+/// A holder of the data directory that does not answer may be starting or ending: how long it is waited for, and how
+/// often looked at.
+const ENDING_WAIT: Duration = Duration::from_secs(5);
+const ENDING_LOOK: Duration = Duration::from_millis(20);
 /// Lines of a failed teammate's log in the report.
 const LAST_LINES: usize = 10;
 /// One wait asks for so long; then it asks again.
@@ -46,9 +53,26 @@ pub fn run(mut run: Run) -> Result<u8, Refusal> {
     })
 }
 
+/// Whether another process holds the data directory and answers. One that was just killed holds it until it has
+/// ended: that is waited for.
+async fn held(run: &Run) -> bool {
+    let until = tokio::time::Instant::now() + ENDING_WAIT;
+    while holder(&run.config.data.value).is_some() {
+        let answers = match Client::of(&run.config) {
+            Ok(client) => client.ask::<Status>(&Request::Status {}).await.is_ok(),
+            Err(_) => false,
+        };
+        if answers || tokio::time::Instant::now() >= until {
+            return true;
+        }
+        tokio::time::sleep(ENDING_LOOK).await;
+    }
+    false
+}
+
 /// Starts a coordinator in this process where none is named and none holds the data directory.
 async fn embed(run: &mut Run) -> Result<Option<Running>, Refusal> {
-    if run.config.url.is_some() || holder(&run.config.data.value).is_some() {
+    if run.config.url.is_some() || held(run).await {
         return Ok(None);
     }
     let running =
