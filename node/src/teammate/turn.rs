@@ -236,7 +236,10 @@ impl Teammate {
         self.settle(&end, Moves::of(&end, leases)).await;
         self.fine();
         self.over(Happening::Over(verdict, self.deps.clock.now())).await;
-        self.announce(why);
+        // Idle is said only after the idle notice is stored: who sees it finds the notice in the lead's mailbox.
+        if self.untold.is_none() {
+            self.announce(why);
+        }
     }
 
     /// Seals what a turn causes and writes its end, trying again until it is on disk. Nothing only where the
