@@ -142,6 +142,7 @@ impl Running {
             environment: options.environment,
             directory: Directory::default(),
             port: Arc::new(service.clone()),
+            link: None,
         })
         .await
         .map_err(|error| internal("start the node", &error))?;

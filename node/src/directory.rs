@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use posthouse_shared::codes::Code;
 use posthouse_shared::generation::{Birth, Generation};
+use posthouse_shared::identity::HostKeys;
 use posthouse_shared::name::{AgentId, AgentName, HostName, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::Standing;
@@ -25,12 +26,20 @@ pub struct Residence {
 
 /// The directory. Cheap to clone; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Directory(Arc<RwLock<BTreeMap<TeamName, BTreeMap<AgentName, Residence>>>>);
+pub struct Directory {
+    teams: Arc<RwLock<BTreeMap<TeamName, BTreeMap<AgentName, Residence>>>>,
+    hosts: HostKeys,
+}
 
 impl Directory {
+    /// The hosts and their keys; whoever keeps the directory up to date sets them too.
+    pub fn hosts(&self) -> &HostKeys {
+        &self.hosts
+    }
+
     /// Replaces one team whole.
     pub fn set_team(&self, team: TeamName, members: BTreeMap<AgentName, Residence>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(team, members);
+        self.teams.write().unwrap_or_else(PoisonError::into_inner).insert(team, members);
     }
 
     /// Sets one member; makes its team where it is not there.
@@ -41,17 +50,17 @@ impl Directory {
 
     /// Forgets one team.
     pub fn remove_team(&self, team: &TeamName) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(team);
+        self.teams.write().unwrap_or_else(PoisonError::into_inner).remove(team);
     }
 
     /// One agent, if it is known.
     pub fn get(&self, id: &AgentId) -> Option<Residence> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id.team)?.get(&id.agent).cloned()
+        self.teams.read().unwrap_or_else(PoisonError::into_inner).get(&id.team)?.get(&id.agent).cloned()
     }
 
     /// The recipient that a user named, or a refusal with the nearest names. Creates nothing (P5).
     pub fn recipient(&self, team: &TeamName, name: &str) -> Result<(AgentName, Residence), Refusal> {
-        let teams = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let teams = self.teams.read().unwrap_or_else(PoisonError::into_inner);
         let Some(members) = teams.get(team) else {
             let known = teams.keys().map(|name| (name.as_str(), None));
             return Err(Refusal::new(Code::UnknownTeam, format!("no team {:?}", team.as_str()))

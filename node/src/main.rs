@@ -53,7 +53,7 @@ fn run_fsck(dir: &Path, repair: bool, json: bool) -> ExitCode {
         Err(error) => {
             let code = match &error {
                 FsckError::Held { .. } | FsckError::NotData { .. } => 3,
-                FsckError::Durable(_) | FsckError::Mailbox(_) => 1,
+                FsckError::Durable(_) | FsckError::Keys(_) | FsckError::Mailbox(_) => 1,
             };
             eprintln!("error: {error}");
             let mut cause = std::error::Error::source(&error);

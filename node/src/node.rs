@@ -1,7 +1,7 @@
 //! One node: mailboxes, post, teammates, schedules and the local socket of one data directory, started and
 //! closed together. The caller holds the lock of the data directory.
 //!
-//! Closing order: teammates, schedules, the local socket, runners, left-over processes; each bounded, one
+//! Closing order: teammates, schedules, the local socket, the relay, runners, left-over processes; each bounded, one
 //! that fails does not stop the rest.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,10 +21,14 @@ use tokio::sync::watch;
 
 use crate::children::{Children, ChildrenError, Swept};
 use crate::directory::Directory;
+use crate::host_keys::KeysError;
+use crate::link::HostLink;
 use crate::local::{LocalError, Tokens, serve};
 use crate::mailbox::{Incarnation, Mailbox, MailboxError, Mailboxes, Setup};
+use crate::outbox::{Outbox, OutboxError, Pace};
 use crate::port::AuthorityPort;
-use crate::post::{GroupError, Post, PostSetup};
+use crate::post::{Away, GroupError, Post, PostSetup};
+use crate::relay::{Relay, RelayHandle, RelayOptions};
 use crate::runner::command::CommandRunner;
 use crate::runner::environment::child_environment;
 use crate::schedule::tick;
@@ -64,6 +68,8 @@ pub struct NodeOptions {
     pub directory: Directory,
     /// The authority.
     pub port: Arc<dyn AuthorityPort>,
+    /// The way to other hosts; without one this host is the only one.
+    pub link: Option<HostLink>,
 }
 
 /// A node cannot be started.
@@ -84,6 +90,12 @@ pub enum NodeError {
     /// The post cannot be opened.
     #[error("open post")]
     Post(#[from] GroupError),
+    /// The outbox cannot be opened.
+    #[error("open outbox")]
+    Outbox(#[from] OutboxError),
+    /// The keys of other hosts cannot be read.
+    #[error("open host keys")]
+    Keys(#[from] KeysError),
     /// The local socket cannot be opened.
     #[error("open local socket")]
     Local(#[from] LocalError),
@@ -112,6 +124,7 @@ struct Inner {
     ticking: Supervisor,
     serving: Supervisor,
     runners: Supervisor,
+    relay: Option<RelayHandle>,
     swept: Swept,
 }
 
@@ -143,11 +156,22 @@ impl Node {
             dir: options.data.join("mailboxes"),
             attic: options.data.join("attic"),
             key: options.key.clone(),
+            hosts: options.directory.hosts().clone(),
             limits: Arc::clone(&options.limits),
             clock: Arc::clone(&options.clock),
             incarnation: options.incarnation,
         })?;
         let trace = TraceIndex::open(&options.data.join("trace.sled"))?;
+        let away = match &options.link {
+            Some(link) => {
+                let (files, dir) = (options.files.clone(), options.data.join("outbox"));
+                let (limits, clock) = (Arc::clone(&options.limits), Arc::clone(&options.clock));
+                let outbox = Outbox::open(files, dir, limits, clock, Pace::default())?;
+                Some(Away { outbox, key: link.key.clone() })
+            }
+            None => None,
+        };
+        let outbox = away.as_ref().map(|away| away.outbox.clone());
         let post = Post::open(
             PostSetup {
                 files: options.files.clone(),
@@ -158,10 +182,28 @@ impl Node {
                 mailboxes: mailboxes.clone(),
                 directory: options.directory.clone(),
                 trace: trace.clone(),
+                away,
             },
             &options.data.join("sent"),
             &options.data.join("clock"),
         )?;
+        let relay = match options.link.zip(outbox) {
+            Some((link, outbox)) => Some(Relay::start(RelayOptions {
+                link,
+                outbox,
+                mailboxes: mailboxes.clone(),
+                post: post.clone(),
+                directory: options.directory.clone(),
+                host: options.host.clone(),
+                files: options.files.clone(),
+                data: options.data.clone(),
+                limits: Arc::clone(&options.limits),
+                clock: Arc::clone(&options.clock),
+                trace: trace.clone(),
+                port: Arc::clone(&options.port),
+            })?),
+            None => None,
+        };
         let (teammates, ticking) = (Supervisor::new(), Supervisor::new());
         let (serving, runners) = (Supervisor::new(), Supervisor::new());
         let tokens = Tokens::default();
@@ -202,6 +244,7 @@ impl Node {
             ticking,
             serving,
             runners,
+            relay,
             swept,
         }));
         let tick =
@@ -244,6 +287,11 @@ impl NodeHandle {
     /// The local socket.
     pub fn socket(&self) -> &std::path::Path {
         &self.0.deps.socket
+    }
+
+    /// The relay, where there are other hosts.
+    pub fn relay(&self) -> Option<&RelayHandle> {
+        self.0.relay.as_ref()
     }
 
     /// What the start found left over.
@@ -345,6 +393,9 @@ impl NodeHandle {
         let mut well = self.0.teammates.close(within).await;
         well &= self.0.ticking.close(CLOSE_MARGIN).await;
         well &= self.0.serving.close(CLOSE_MARGIN).await;
+        if let Some(relay) = &self.0.relay {
+            well &= relay.close(CLOSE_MARGIN).await;
+        }
         well &= self.0.runners.close(CLOSE_MARGIN).await;
         let children = self.0.children.clone();
         let swept = tokio::task::spawn_blocking(move || children.end_left_over(LEFT_OVER_GRACE)).await;

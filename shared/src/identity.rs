@@ -1,10 +1,14 @@
 //! Who vouches for a message. Mail that stays on one host carries a keyed hash of the node; mail between
-//! hosts is signed by the sending host. Both stand in the envelope's last key, `sig`, as `scheme:hex`.
+//! hosts is signed by the sending host ([`host`]). Both stand in the envelope's last key, `sig`, as `scheme:hex`.
+
+mod host;
 
 use std::fmt::Write as _;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
+
+pub use host::{HostIdentity, HostKey, HostKeyError, HostKeys, HostPublicKey};
 
 /// The node's own key, 32 random bytes that never leave the host.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::clock::Stamp;
 use crate::generation::{Birth, Generation};
-use crate::identity::{NodeKey, hex};
+use crate::identity::{HostKey, HostKeys, NodeKey, hex};
 use crate::lane::{LaneHash, LaneKey, LanePosition};
 use crate::limits::Limits;
 use crate::name::{AgentId, AgentName, HostName, MessageId, TeamName};
@@ -250,6 +250,8 @@ pub struct Sealed {
 pub enum Vouched {
     /// The keyed hash of this node.
     Node,
+    /// The signature of the host that the message comes from.
+    Host,
     /// Nobody: the file came from another program. Whatever it claims, its sender is `external`.
     Nobody,
 }
@@ -304,9 +306,18 @@ impl Envelope {
     /// Encodes the envelope and vouches for it with the node's key. Refuses what is over
     /// `limits.envelope_bytes`, counted over the encoded whole.
     pub fn seal(self, key: &NodeKey, limits: &Limits) -> Result<Sealed, SealError> {
+        self.sealed_by(|bytes| key.sign(bytes), limits)
+    }
+
+    /// The same with the host's signature, for mail that goes to another host.
+    pub fn seal_for_others(self, key: &HostKey, limits: &Limits) -> Result<Sealed, SealError> {
+        self.sealed_by(|bytes| key.sign(bytes), limits)
+    }
+
+    fn sealed_by(self, sign: impl FnOnce(&[u8]) -> String, limits: &Limits) -> Result<Sealed, SealError> {
         let mut bytes = serde_json::to_vec(&self)?;
         bytes.pop();
-        let sig = key.sign(&bytes);
+        let sig = sign(&bytes);
         bytes.extend_from_slice(SIG_KEY);
         bytes.extend_from_slice(sig.as_bytes());
         bytes.extend_from_slice(br#""}"#);
@@ -355,6 +366,43 @@ impl Envelope {
 impl Sealed {
     /// Reads an envelope, and tells who vouches for it. Never panics, whatever the bytes are.
     pub fn decode(bytes: Vec<u8>, key: &NodeKey, limits: &Limits) -> Result<(Self, Vouched), DecodeError> {
+        let sealed = Self::decode_unchecked(bytes, limits)?;
+        let vouched = if sealed.is_by_node(key) { Vouched::Node } else { Vouched::Nobody };
+        Ok((sealed, vouched))
+    }
+
+    /// The same where other hosts may vouch too: with a key that is, or was, that of the host it names.
+    pub fn decode_from_any(
+        bytes: Vec<u8>,
+        key: &NodeKey,
+        hosts: &HostKeys,
+        limits: &Limits,
+    ) -> Result<(Self, Vouched), DecodeError> {
+        let sealed = Self::decode_unchecked(bytes, limits)?;
+        let vouched = if sealed.is_by_node(key) {
+            Vouched::Node
+        } else if sealed
+            .signed_part()
+            .is_some_and(|(covered, sig)| hosts.ever_signed(&sealed.envelope.from.host, covered, sig))
+        {
+            Vouched::Host
+        } else {
+            Vouched::Nobody
+        };
+        Ok((sealed, vouched))
+    }
+
+    /// The bytes that its signature covers, and the signature; nothing where it carries none.
+    pub fn signed_part(&self) -> Option<(&[u8], &str)> {
+        split_sig(&self.bytes)
+    }
+
+    fn is_by_node(&self, key: &NodeKey) -> bool {
+        self.signed_part().is_some_and(|(covered, sig)| key.verify(covered, sig))
+    }
+
+    /// Reads an envelope without asking who vouches for it: for bytes that we wrote, or that are checked next.
+    pub fn decode_unchecked(bytes: Vec<u8>, limits: &Limits) -> Result<Self, DecodeError> {
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         if size > limits.envelope_bytes {
             return Err(DecodeError::TooLarge { bytes: size, limit: limits.envelope_bytes });
@@ -366,11 +414,7 @@ impl Sealed {
         if envelope.body.is_some() == envelope.blob.is_some() {
             return Err(DecodeError::Content);
         }
-        let vouched = match split_sig(&bytes) {
-            Some((covered, sig)) if key.verify(covered, sig) => Vouched::Node,
-            Some(_) | None => Vouched::Nobody,
-        };
-        Ok((Self { envelope, bytes }, vouched))
+        Ok(Self { envelope, bytes })
     }
 }
 

@@ -163,7 +163,7 @@ fn from_peeked(seen: &Peeked) -> MessageView {
 fn message_view(sealed: &Sealed, vouched: Vouched, attempt: u32, marks: Marks) -> MessageView {
     let envelope = &sealed.envelope;
     let from = match vouched {
-        Vouched::Node => envelope.from.agent.to_string(),
+        Vouched::Node | Vouched::Host => envelope.from.agent.to_string(),
         Vouched::Nobody => "external".to_owned(),
     };
     MessageView {

@@ -1,9 +1,9 @@
 //! What bytes are as a message of one mailbox. Pure.
 
 use posthouse_shared::generation::{Birth, Generation};
-use posthouse_shared::identity::NodeKey;
+use posthouse_shared::identity::{HostKeys, NodeKey};
 use posthouse_shared::limits::Limits;
-use posthouse_shared::message::{Destination, Envelope, Kind, Origin, Sealed, VERSION, Vouched};
+use posthouse_shared::message::{DecodeError, Destination, Envelope, Kind, Origin, Sealed, VERSION, Vouched};
 use posthouse_shared::name::{AgentId, AgentName, HostName};
 
 use super::name::{Class, FileName, Marks};
@@ -26,21 +26,27 @@ pub(super) struct Reader<'a> {
     pub agent: &'a AgentId,
     pub birth: Birth,
     pub key: &'a NodeKey,
+    pub hosts: &'a HostKeys,
     pub limits: &'a Limits,
 }
 
 impl Reader<'_> {
-    /// Checks content against its file's name. A name with a place must match content and keyed hash; one
-    /// without is from `external` unless the node vouches for just that.
+    fn decode(&self, bytes: Vec<u8>) -> Result<(Sealed, Vouched), DecodeError> {
+        Sealed::decode_from_any(bytes, self.key, self.hosts, self.limits)
+    }
+
+    /// Checks content against its file's name. A name with a place must match content and keyed hash or
+    /// signature; one without is from `external` unless somebody vouches for just that.
     pub(super) fn judge(&self, bytes: Vec<u8>, name: &FileName) -> Content {
-        match (Sealed::decode(bytes.clone(), self.key, self.limits), name.place) {
-            (Ok((sealed, Vouched::Node)), _) if self.fits(&sealed.envelope, name) => {
-                Content::Good(Box::new(sealed), Vouched::Node)
+        match (self.decode(bytes.clone()), name.place) {
+            (Ok((sealed, by @ (Vouched::Node | Vouched::Host))), _) if self.fits(&sealed.envelope, name) => {
+                Content::Good(Box::new(sealed), by)
             }
-            (Ok((_, Vouched::Nobody)), Some(_)) => {
-                Content::Bad(Reason::of("mismatch", "its keyed hash does not fit its content".to_owned()))
-            }
-            (Ok((_, Vouched::Node)), _) => {
+            (Ok((_, Vouched::Nobody)), Some(_)) => Content::Bad(Reason::of(
+                "mismatch",
+                "neither keyed hash nor signature fits its content".to_owned(),
+            )),
+            (Ok((_, Vouched::Node | Vouched::Host)), _) => {
                 Content::Bad(Reason::of("mismatch", "its content is not what its name says".to_owned()))
             }
             (Err(error), Some(_)) => Content::Bad(Reason::unreadable(&error)),
@@ -51,11 +57,11 @@ impl Reader<'_> {
         }
     }
 
-    /// The name of a message that this node vouches for and that has a place in a lane of this mailbox.
+    /// The name of a message that this node or its host vouches for and that has a place in a lane of this mailbox.
     pub(super) fn place_of(&self, bytes: &[u8]) -> Option<FileName> {
-        let (sealed, vouched) = Sealed::decode(bytes.to_vec(), self.key, self.limits).ok()?;
+        let (sealed, vouched) = self.decode(bytes.to_vec()).ok()?;
         let envelope = &sealed.envelope;
-        let ours = vouched == Vouched::Node && envelope.lane.is_some() && self.is_for_us(envelope);
+        let ours = vouched != Vouched::Nobody && envelope.lane.is_some() && self.is_for_us(envelope);
         ours.then(|| FileName::arriving(envelope, envelope.created_at, Marks::NONE))
     }
 
@@ -90,7 +96,7 @@ impl Reader<'_> {
             blob: None,
             trace: None,
         };
-        let envelope = match Sealed::decode(bytes.clone(), self.key, self.limits) {
+        let envelope = match self.decode(bytes.clone()) {
             Ok((sealed, _)) => {
                 let said = sealed.envelope;
                 let (summary, body, blob) = (said.summary, said.body, said.blob);

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use posthouse_shared::clock::{Stamp, SystemClock};
 use posthouse_shared::durable::{DurableError, Files};
 use posthouse_shared::generation::Birth;
-use posthouse_shared::identity::{NodeKey, unhex};
+use posthouse_shared::identity::{HostKeys, NodeKey, unhex};
 use posthouse_shared::limits::Limits;
 use posthouse_shared::name::{AgentId, AgentName, TeamName};
 use serde::Serialize;
+
+use crate::host_keys::{KeptKeys, KeysError};
 
 use super::content::{Content, Reader};
 use super::dedup::{CURSORS, Seen};
@@ -80,6 +82,9 @@ pub enum FsckError {
         /// What was named.
         path: PathBuf,
     },
+    /// The keys of other hosts cannot be read.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
     /// The disk.
     #[error(transparent)]
     Durable(#[from] DurableError),
@@ -104,7 +109,10 @@ pub fn fsck(files: &Files, data: &Path, limits: &Limits, repair: bool) -> Result
         return Err(FsckError::Held { path: data.to_owned(), holder });
     }
     let key = files.read_if_there(&data.join("node.key"), 4_096)?.and_then(|bytes| parse_key(&bytes));
-    let mut check = Check { files, data, limits, key, repair, report: Report { v: 1, ..Report::default() } };
+    let hosts = HostKeys::default();
+    KeptKeys::open(files, data, &hosts)?;
+    let report = Report { v: 1, ..Report::default() };
+    let mut check = Check { files, data, limits, key, hosts, repair, report };
     check.mailboxes()?;
     for log in ["lanes.jsonl", "ids.jsonl"] {
         check.lines(&data.join("sent").join(log))?;
@@ -127,6 +135,7 @@ struct Check<'a> {
     data: &'a Path,
     limits: &'a Limits,
     key: Option<NodeKey>,
+    hosts: HostKeys,
     repair: bool,
     report: Report,
 }
@@ -196,7 +205,9 @@ impl Check<'_> {
             return Ok(());
         };
         let limits = self.limits.clone();
-        let found = self.look(&Reader { agent, birth, key: &key, limits: &limits }, dir, &cursors)?;
+        let hosts = self.hosts.clone();
+        let reader = Reader { agent, birth, key: &key, hosts: &hosts, limits: &limits };
+        let found = self.look(&reader, dir, &cursors)?;
         if self.repair && !found.is_empty() {
             self.mend(agent, &key, &found)?;
         }
@@ -308,6 +319,7 @@ impl Check<'_> {
             dir: self.data.join("mailboxes"),
             attic: self.data.join("attic"),
             key: key.clone(),
+            hosts: self.hosts.clone(),
             limits: Arc::new(self.limits.clone()),
             clock: Arc::new(SystemClock),
             // Above every real one, so that leases stay those of dead incarnations.

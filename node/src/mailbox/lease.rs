@@ -8,6 +8,7 @@ use posthouse_shared::clock::Stamp;
 use posthouse_shared::durable::DurableError;
 use posthouse_shared::message::{Sealed, Vouched};
 use posthouse_shared::name::MessageId;
+use posthouse_shared::wire::replies::Stage;
 
 use super::content::Content;
 use super::error::MailboxError;
@@ -152,6 +153,7 @@ impl Mailbox {
         // Without the lock: threads that end turns at the same time share the commit.
         inner.files().sync_dir(&inner.dir.join(DONE))?;
         inner.files().point("mailbox.ack.synced");
+        inner.tell_settled(leases.iter().map(Lease::id), Stage::Done);
         Ok(())
     }
 

@@ -1,13 +1,14 @@
 //! Questions that move nothing.
 
 use posthouse_shared::clock::Stamp;
+use posthouse_shared::lane::LaneKey;
 use posthouse_shared::message::{Sealed, Vouched};
 use posthouse_shared::name::MessageId;
 use posthouse_shared::wire::replies::Stage;
 
 use super::content::Content;
 use super::error::MailboxError;
-use super::name::{Class, FileName, Marks};
+use super::name::{Class, FileName, Marks, Place};
 use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY};
 
 /// How many messages are where.
@@ -105,6 +106,13 @@ impl Mailbox {
     pub fn find_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<Located>, MailboxError> {
         let prefix = prefix.replace('-', "").to_ascii_lowercase();
         self.search(|id| id.0.as_simple().to_string().starts_with(&prefix), limit)
+    }
+
+    /// Where a numbered message is that was ever taken; nothing where it was not. Costs a look-up: what was
+    /// pruned, or dropped by a person, counts as done.
+    pub fn stage_of(&self, id: MessageId, key: LaneKey, seq: u64) -> Result<Option<Stage>, MailboxError> {
+        let name = FileName { place: Some(Place { key, seq }), ..FileName::external(id, Stamp::default()) };
+        self.0.with(|loaded| Ok(loaded.seen.contains(&name).then(|| loaded.stage(&name))))
     }
 
     /// The content of a message, wherever it is in this mailbox.

@@ -40,17 +40,18 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use posthouse_shared::clock::Clock;
 use posthouse_shared::durable::Files;
 use posthouse_shared::generation::Birth;
-use posthouse_shared::identity::NodeKey;
+use posthouse_shared::identity::{HostKeys, NodeKey};
 use posthouse_shared::lane::LaneKey;
 use posthouse_shared::limits::Limits;
 use posthouse_shared::name::{AgentId, AgentName, MessageId, TeamName};
-use tokio::sync::watch as channel;
+use posthouse_shared::wire::replies::Stage;
+use tokio::sync::{mpsc, watch as channel};
 
 pub use deliver::Delivered;
 pub use error::MailboxError;
@@ -88,6 +89,8 @@ pub struct Setup {
     pub attic: PathBuf,
     /// The node's key.
     pub key: NodeKey,
+    /// The keys of other hosts.
+    pub hosts: HostKeys,
     /// The limits in force.
     pub limits: Arc<Limits>,
     /// Time.
@@ -100,6 +103,15 @@ pub struct Setup {
 #[derive(Clone)]
 pub struct Mailboxes(Arc<Shared>);
 
+/// A message has come to its end, or to rest in quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// The message.
+    pub id: MessageId,
+    /// `Done` or `Quarantined`.
+    pub stage: Stage,
+}
+
 /// The register of what is open. Mailboxes know only the [`Core`], so that all ends with the last handle.
 struct Shared {
     core: Arc<Core>,
@@ -108,6 +120,7 @@ struct Shared {
 
 struct Core {
     setup: Setup,
+    settled: OnceLock<mpsc::Sender<Settled>>,
     watcher: watch::Watcher,
     tmp: AtomicU64,
 }
@@ -181,6 +194,7 @@ impl Mailboxes {
         let shared = Arc::new_cyclic(|shared| Shared {
             core: Arc::new(Core {
                 setup,
+                settled: OnceLock::new(),
                 watcher: watch::Watcher::start(shared.clone()),
                 tmp: AtomicU64::new(0),
             }),
@@ -299,6 +313,12 @@ impl Mailboxes {
         self.0.drop_idle(idle)
     }
 
+    /// Tells of every message that settles from now on, after it is durable; what finds the queue full is not
+    /// told. The first caller only.
+    pub fn on_settled(&self, to: mpsc::Sender<Settled>) {
+        let _first_one_stays = self.0.core.settled.set(to);
+    }
+
     fn dir(&self, agent: &AgentId) -> PathBuf {
         self.0.core.setup.dir.join(agent.team.as_str()).join(agent.agent.as_str())
     }
@@ -364,6 +384,14 @@ impl Inner {
 
     fn lock_state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    fn tell_settled(&self, ids: impl Iterator<Item = MessageId>, stage: Stage) {
+        if let Some(settled) = self.core.settled.get() {
+            for id in ids {
+                let _asked_for_later = settled.try_send(Settled { id, stage });
+            }
+        }
     }
 
     fn bump(&self) {

@@ -12,6 +12,7 @@ use posthouse_shared::durable::{DurableError, file_name};
 use posthouse_shared::identity::sha256_hex;
 use posthouse_shared::message::DecodeError;
 use posthouse_shared::name::{AgentId, MessageId};
+use posthouse_shared::wire::replies::Stage;
 use serde::{Deserialize, Serialize};
 
 use super::content::Content;
@@ -120,6 +121,7 @@ impl Mailbox {
         })?;
         inner.files().sync_dir(&inner.dir.join(QUARANTINE))?;
         inner.files().point("mailbox.quarantine.synced");
+        inner.tell_settled(leases.iter().map(Lease::id), Stage::Quarantined);
         Ok(())
     }
 
@@ -194,6 +196,7 @@ impl Mailbox {
         })?;
         inner.files().sync_dir(&inner.dir.join(QUARANTINE))?;
         inner.files().point("mailbox.drop.synced");
+        inner.tell_settled(std::iter::once(id), Stage::Done);
         Ok(found)
     }
 

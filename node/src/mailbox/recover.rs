@@ -288,7 +288,8 @@ impl Inner {
     /// What tells a message from other bytes in this mailbox.
     pub(super) fn reader(&self) -> Reader<'_> {
         let setup = &self.core.setup;
-        Reader { agent: &self.agent, birth: self.birth, key: &setup.key, limits: &setup.limits }
+        let (key, hosts, limits) = (&setup.key, &setup.hosts, setup.limits.as_ref());
+        Reader { agent: &self.agent, birth: self.birth, key, hosts, limits }
     }
 
     /// The id that a file stands for, whatever is in it.

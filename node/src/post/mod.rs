@@ -15,7 +15,7 @@ use std::sync::Arc;
 use posthouse_shared::clock::Clock;
 use posthouse_shared::codes::Code;
 use posthouse_shared::durable::Files;
-use posthouse_shared::identity::NodeKey;
+use posthouse_shared::identity::{HostKey, NodeKey};
 use posthouse_shared::lane::{LaneHash, LaneKey, LanePosition};
 use posthouse_shared::limits::Limits;
 use posthouse_shared::message::{
@@ -31,6 +31,7 @@ pub use group::GroupError;
 
 use crate::directory::{Directory, Residence};
 use crate::mailbox::{Delivered, MailboxError, Mailboxes, Marks};
+use crate::outbox::Outbox;
 use crate::trace_index::{TraceIndex, TraceNote};
 use ids::{Chosen, ChosenIds, Known};
 use numbers::LaneNumbers;
@@ -99,6 +100,17 @@ pub struct PostSetup {
     pub directory: Directory,
     /// Where messages are traced.
     pub trace: TraceIndex,
+    /// The way to other hosts, where there is one.
+    pub away: Option<Away>,
+}
+
+/// What mail to other hosts needs.
+#[derive(Clone)]
+pub struct Away {
+    /// Where it waits.
+    pub outbox: Outbox,
+    /// What signs it.
+    pub key: HostKey,
 }
 
 /// The post of one host. Clones share it; all calls are synchronous.
@@ -146,6 +158,12 @@ impl Post {
     /// Delivers what was prepared. May be repeated: its place in the lane makes it one message.
     pub fn deliver(&self, sealed: &Sealed) -> Result<Posted, Refusal> {
         let to = sealed.envelope.recipient();
+        if let Some(away) = &self.0.setup.away
+            && let Some(residence) = self.0.setup.directory.get(&to)
+            && residence.host != self.0.setup.host
+        {
+            return self.send_away(away, &residence.host, sealed);
+        }
         let urgent =
             sealed.envelope.lane.is_some_and(|lane| lane.control) && !sealed.envelope.kind.is_control();
         let marks = if urgent { Marks::URGENT } else { Marks::NONE };
@@ -162,6 +180,24 @@ impl Post {
             Delivered::Duplicate(_) => true,
         };
         Ok(Posted { id: sealed.envelope.id, state: SendState::Stored, duplicate, sealed: sealed.clone() })
+    }
+
+    /// Into the outbox: accepted when that is synced, stored when the other host says so.
+    fn send_away(&self, away: &Away, host: &HostName, sealed: &Sealed) -> Result<Posted, Refusal> {
+        let setup = &self.0.setup;
+        let signed = match sealed.signed_part() {
+            Some((covered, sig)) if away.key.public().verify(covered, sig) => sealed.clone(),
+            Some(_) | None => {
+                sealed.envelope.clone().seal_for_others(&away.key, &setup.limits).map_err(sealing)?
+            }
+        };
+        let new = away.outbox.put(host, &signed).map_err(|e| e.refusal())?;
+        if new {
+            let detail = format!("for {host}");
+            setup.trace.note(&signed, TraceNote { at: setup.clock.now(), stage: Stage::Accepted, detail });
+        }
+        let id = signed.envelope.id;
+        Ok(Posted { id, state: SendState::Accepted, duplicate: !new, sealed: signed })
     }
 
     /// Says that a prepared message which the mailbox refused as full will not be tried again.
@@ -292,10 +328,14 @@ impl Inner {
     }
 
     fn seal(&self, envelope: Envelope) -> Result<Sealed, Refusal> {
-        envelope.seal(&self.setup.key, &self.setup.limits).map_err(|error| match error {
-            SealError::TooLarge { bytes, limit } => too_large(bytes, limit),
-            SealError::Json(error) => Refusal::new(Code::Internal, "encode message").because(&error),
-        })
+        envelope.seal(&self.setup.key, &self.setup.limits).map_err(sealing)
+    }
+}
+
+fn sealing(error: SealError) -> Refusal {
+    match error {
+        SealError::TooLarge { bytes, limit } => too_large(bytes, limit),
+        SealError::Json(error) => Refusal::new(Code::Internal, "encode message").because(&error),
     }
 }
 

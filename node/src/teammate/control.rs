@@ -56,7 +56,7 @@ pub fn sort(message: &Sealed, vouched: Vouched) -> Sort {
         | Kind::PermissionResponse
         | Kind::PlanApprovalResponse => return Sort::Mail,
     };
-    if !envelope.from.agent.is_lead() || vouched != Vouched::Node {
+    if !envelope.from.agent.is_lead() || vouched == Vouched::Nobody {
         return Sort::Broken(format!("{} is not from the lead", envelope.kind));
     }
     match serde_json::from_str::<CommandBody>(envelope.body.as_deref().unwrap_or_default()) {

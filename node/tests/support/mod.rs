@@ -79,6 +79,7 @@ impl House {
             dir: self.data.join("mailboxes"),
             attic: self.data.join("attic"),
             key: key(),
+            hosts: posthouse_shared::identity::HostKeys::default(),
             limits: Arc::clone(&self.limits),
             clock: Arc::clone(&self.clock),
             incarnation: Incarnation(self.incarnation),
@@ -119,6 +120,7 @@ impl House {
             mailboxes: mailboxes.clone(),
             directory,
             trace: TraceIndex::none(),
+            away: None,
         };
         Post::open(setup, &self.data.join("sent"), &self.data.join("clock")).unwrap()
     }

@@ -238,6 +238,7 @@ impl Bench {
             environment: std::env::vars_os().collect(),
             directory: directory.clone(),
             port: authority,
+            link: None,
         })
         .await
         .unwrap();

@@ -2,9 +2,11 @@
 //! one table that maps requests to HTTP.
 
 pub mod event;
+pub mod receipts;
 pub mod replies;
 pub mod requests;
 pub mod routes;
+pub mod subjects;
 
 use serde::{Deserialize, Serialize};
 

@@ -41,6 +41,7 @@ pub fn mailboxes(data: &Path) -> Mailboxes {
         dir: data.join("mailboxes"),
         attic: data.join("attic"),
         key: key(),
+        hosts: posthouse_shared::identity::HostKeys::default(),
         limits: Arc::new(limits),
         clock: Arc::new(SystemClock),
         incarnation: Incarnation(1),

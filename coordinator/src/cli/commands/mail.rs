@@ -153,7 +153,7 @@ fn message(one: &MessageView, look: &Look) -> String {
         marks.insert(0, format!("attempt {}", one.attempt));
     }
     match one.vouched {
-        Vouched::Node => {}
+        Vouched::Node | Vouched::Host => {}
         Vouched::Nobody => marks.push("nobody vouches for it".to_owned()),
     }
     if !marks.is_empty() {

@@ -1,0 +1,51 @@
+//! Every subject, stream and consumer name on the bus. Nobody else puts one together.
+
+use crate::generation::Generation;
+use crate::name::HostName;
+
+/// The stream that carries mail between hosts.
+pub const RELAY_STREAM: &str = "PH_RELAY";
+
+/// All subjects of [`RELAY_STREAM`].
+pub const RELAY_STREAM_SUBJECTS: [&str; 2] = ["ph.relay.*.*", "ph.relay_control.*.*"];
+
+/// Where mail goes: one subject a pair of hosts, control mail beside it.
+pub fn relay(to: &HostName, from: &HostName, control: bool) -> String {
+    let lane = if control { "relay_control" } else { "relay" };
+    format!("ph.{lane}.{to}.{from}")
+}
+
+/// What a host's consumer takes from the stream.
+pub fn relay_filters(to: &HostName) -> [String; 2] {
+    [format!("ph.relay_control.{to}.*"), format!("ph.relay.{to}.*")]
+}
+
+/// The consumer of one host. It carries the host's generation: one made anew under the old name would not
+/// fence late acknowledgements.
+pub fn relay_consumer(host: &HostName, generation: Generation) -> String {
+    format!("relay-{host}-{}-{}", generation.term, generation.index)
+}
+
+/// Where receipts and questions go; not kept by any stream.
+pub fn receipts(to: &HostName, from: &HostName) -> String {
+    format!("ph.receipt.{to}.{from}")
+}
+
+/// All receipts for one host.
+pub fn receipts_filter(to: &HostName) -> String {
+    format!("ph.receipt.{to}.*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_are_as_the_design_says() {
+        let (alpha, beta) = (HostName::new("alpha").unwrap(), HostName::new("beta").unwrap());
+        assert_eq!(relay(&beta, &alpha, false), "ph.relay.beta.alpha");
+        assert_eq!(relay(&beta, &alpha, true), "ph.relay_control.beta.alpha");
+        assert_eq!(relay_consumer(&beta, Generation::new(2, 17)), "relay-beta-2-17");
+        assert_eq!(receipts(&alpha, &beta), "ph.receipt.alpha.beta");
+    }
+}
