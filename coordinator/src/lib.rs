@@ -6,6 +6,7 @@
 //! | [`authority`] | the decisions, pure, and the one loop that makes them durable |
 //! | [`service`] | requests in, answers out, effects carried out |
 //! | [`live`] | what teammates last said of themselves |
+//! | [`beats`], [`bus`] | what other hosts last said; the authority's side of NATS |
 //! | [`lead`] | the mailbox of a lead that is a person |
 //! | [`view`] | the one read model, and why things do not move |
 //! | [`events`] | what happened, for followers |
@@ -18,9 +19,11 @@
 //! | [`prefix`], [`signals`] | ids by their beginning; SIGINT and SIGTERM |
 
 pub mod authority;
+pub mod beats;
+pub mod bus;
 pub mod cli;
 pub mod config;
-pub mod data;
+pub use posthouse_node::data;
 pub mod events;
 pub mod http;
 pub mod journal;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthouse_node::directory::Directory;
+use posthouse_node::host_keys::open_host_key;
 use posthouse_node::mailbox::Incarnation;
 use posthouse_node::node::{Node, NodeHandle, NodeOptions};
 use posthouse_shared::clock::{Clock, SystemClock};
@@ -23,6 +24,7 @@ use posthouse_shared::wire::replies::{Setting, Status};
 use tokio::net::TcpListener;
 
 use crate::authority::{self, Authority, HostStart};
+use crate::bus::{self, Bus};
 use crate::config::{Config, Environment};
 use crate::data::DataDir;
 use crate::events::Events;
@@ -48,6 +50,8 @@ pub struct StartOptions {
     pub settings: Vec<Setting>,
     /// The process's environment: teammates get an allow-list of it.
     pub environment: Vec<(OsString, OsString)>,
+    /// Address of NATS, where other hosts may join.
+    pub nats: Option<String>,
     /// A crash point to abort at, for tests.
     pub crash_at: Option<String>,
 }
@@ -62,6 +66,7 @@ impl StartOptions {
             listen: listen.to_owned(),
             limits: config.limits.clone(),
             settings: config.settings(),
+            nats: None,
             environment: all.collect(),
             crash_at: environment.get("POSTHOUSE_CRASH_AT").map(str::to_owned),
         }
@@ -106,6 +111,16 @@ impl Running {
             },
         })
         .map_err(|error| error.refusal())?;
+        let key = match options.nats {
+            Some(_) => {
+                Some(open_host_key(&files, data.root()).map_err(|e| internal("open the host's key", &e))?)
+            }
+            None => None,
+        };
+        let bus = match &options.nats {
+            Some(url) => Some(Bus::connect(url, &data.host.host).await?),
+            None => None,
+        };
         let supervisor = Supervisor::new();
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -126,6 +141,7 @@ impl Running {
             settings: options.settings,
             data: data.root().to_owned(),
             events: Events::new(boot, data.host.boot, usize::try_from(limits.events).unwrap_or(usize::MAX)),
+            key: key.map(|key| key.public()),
             supervisor: supervisor.clone(),
         });
         let binary = std::env::current_exe().map_err(|e| internal("find the running binary", &e))?;
@@ -135,7 +151,7 @@ impl Running {
             files,
             key: data.key.clone(),
             limits: Arc::clone(&limits),
-            clock,
+            clock: Arc::clone(&clock),
             host: data.host.host.clone(),
             incarnation: Incarnation(data.host.boot),
             bin_dir: binary.parent().map(PathBuf::from).unwrap_or_default(),
@@ -147,11 +163,19 @@ impl Running {
         .await
         .map_err(|error| internal("start the node", &error))?;
         service.start(node.clone()).await?;
+        if let Some(bus) = bus {
+            bus::start(&service, bus, clock, limits.max_skew()).await?;
+        }
         let bounds = Bounds { request_bytes: limits.request_bytes };
         let api = Arc::new(service);
         supervisor.start("http", serve(listener, api, supervisor.clone(), bounds));
         data.tell(&url).map_err(|e| internal("write DATA/lock", &e))?;
         Ok(Self { url, token: data.token.clone(), authority, node, supervisor, _data: data })
+    }
+
+    /// What decides, for tests and for commands that run beside it.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
     }
 
     /// Its address.

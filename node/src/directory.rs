@@ -10,9 +10,10 @@ use posthouse_shared::identity::HostKeys;
 use posthouse_shared::name::{AgentId, AgentName, HostName, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::Standing;
+use serde::{Deserialize, Serialize};
 
 /// What a sender must know of a recipient.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Residence {
     /// Its birth: messages name it.
     pub birth: Birth,
@@ -44,7 +45,7 @@ impl Directory {
 
     /// Sets one member; makes its team where it is not there.
     pub fn set_member(&self, id: AgentId, residence: Residence) {
-        let mut teams = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut teams = self.teams.write().unwrap_or_else(PoisonError::into_inner);
         teams.entry(id.team).or_default().insert(id.agent, residence);
     }
 

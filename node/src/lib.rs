@@ -9,18 +9,22 @@
 //! | [`history`] | what entered an agent's turns, and what came of them |
 //! | [`relay`] | mail from host to host |
 //! | [`runner`] | the programs that are the agents |
+//! | [`bus`] | the node's side of NATS: join, orders, beats, questions |
 //! | [`children`] | child processes that must not outlive their node |
 //! | [`teammate`] | one loop an agent: mail, tasks, commands, turns |
 //! | [`schedule`] | messages at times |
 //! | [`link`] | the bus between hosts, as the relay sees it |
 //! | [`local`] | the socket that turns talk to |
 //! | [`upkeep`] | what keeps mailboxes bounded |
+//! | [`data`] | the data directory and who holds it |
 //! | [`directory`] | who lives where, as last told by the authority |
 //! | [`outbox`] | copies of what is on its way to other hosts |
 //! | [`port`] | what a node needs of the authority |
 //! | [`node`] | all of it, started and closed |
 
+pub mod bus;
 pub mod children;
+pub mod data;
 pub mod directory;
 pub mod history;
 pub mod host_keys;

@@ -147,6 +147,10 @@ codes! {
         "It was made by a newer version, or is not a data directory of Posthouse.";
     JournalBroken = 503 Failed "the journal does not chain"
         "An entry before the end was changed or is missing. The file and the index are given; restore it from a copy.";
+    BusUnreachable = 601 Unreachable "NATS cannot be reached"
+        "No NATS server answers at the address that was given. Start one with JetStream (`nats-server --jetstream`), or name another address with --nats. What was accepted is on disk.";
+    BusUnfit = 602 Refused "the NATS server does not do what is needed"
+        "NATS 2.14 or newer with JetStream is needed, and the right to use it. The message says what is missing.";
 }
 
 impl Code {

@@ -7,6 +7,7 @@
 //! | [`mod@bench`] | what `mailbox-bench` measures |
 //! | [`api`] | requests over HTTP without the command line, for load and races |
 //! | [`events`] | what happens, as it happens |
+//! | [`nats`] | a real NATS server |
 //! | [`processes`] | whether a process lives |
 //! | [`recorded`] | what scripted teammates were given, turn by turn |
 //! | [`ledger`] | what was accepted, and the check that each of it came once |
@@ -32,6 +33,7 @@ pub mod cluster;
 pub mod events;
 pub mod home;
 pub mod ledger;
+pub mod nats;
 pub mod processes;
 pub mod recorded;
 pub mod repository;

@@ -189,6 +189,7 @@ impl Board {
             Decision::Cluster { .. }
             | Decision::Leader { .. }
             | Decision::HostStarted { .. }
+            | Decision::Host { .. }
             | Decision::TeamCreated { .. }
             | Decision::TeamDeleted { .. }
             | Decision::Spawned { .. }
@@ -198,6 +199,11 @@ impl Board {
             | Decision::ScheduleTicked { .. }
             | Decision::Notified { .. } => {}
         }
+    }
+
+    /// The claim on a task ended with the host of its owner.
+    pub(super) fn lost(&mut self, id: &TaskId, at: Stamp) {
+        self.edit(id, at, pend);
     }
 
     fn add(&mut self, id: &TaskId, spec: &TaskSpec, at: Stamp) {

@@ -52,6 +52,15 @@ pub enum Lifecycle {
 pub enum Command {
     /// A data directory starts. `adopt` takes one in that would be refused. -> `Reply::Nothing`
     HostStart { start: HostStart, adopt: bool },
+    /// A data directory starts elsewhere, and proved to hold `key`. `token` is the hash of the join token that
+    /// it showed; needed for none but the first start, and for one with another key. -> `Reply::Nothing`
+    HostJoin { start: HostStart, key: String, token: Option<String> },
+    /// A join token, as its hash; `replace` names the host whose place is taken by it. -> `Reply::Nothing`
+    HostToken { hash: String, replace: Option<String> },
+    /// The next start of this host is taken as it is, with new grants. -> `Reply::Nothing`
+    HostAdopt { host: String },
+    /// A host was silent for too long, or is heard again. -> `Reply::Nothing`
+    HostSeen { host: HostName, lost: bool },
     /// Makes a team with its lead, who lives on `host`. -> `Reply::Team`
     TeamCreate { name: String, config: TeamConfig, host: HostName },
     /// Ends a team with all that is in it. -> `Reply::Team`
@@ -133,6 +142,16 @@ pub enum Decision {
     HostStarted {
         start: HostStart,
         renewed: bool,
+        /// Its public key; absent for the leader's own host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        /// Hash of the join token that is used up by it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<String>,
+    },
+    /// Something else about hosts.
+    Host {
+        what: HostChange,
     },
     /// A team with its lead.
     TeamCreated {
@@ -224,6 +243,21 @@ pub enum Decision {
     Notified {
         through: u64,
     },
+}
+
+/// What can be decided of hosts, beside their starts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields are the words of the design; the variants say what they do")]
+pub enum HostChange {
+    /// A join token was made; its hash.
+    Token { hash: String, replace: Option<HostName> },
+    /// Its next start is taken as it is.
+    Adopted { host: HostName },
+    /// It was silent for too long; claims of its teammates ended with it.
+    Lost { host: HostName, released: Vec<(TeamName, TaskId)> },
+    /// It is heard again.
+    Heard { host: HostName },
 }
 
 /// The answer to a command.

@@ -72,6 +72,22 @@ impl State {
                 operator(caller, "take hosts in")?;
                 self.host_start(start, *adopt)
             }
+            Command::HostJoin { start, key, token } => {
+                operator(caller, "take hosts in")?;
+                self.host_join(start, key, token.as_deref())
+            }
+            Command::HostToken { hash, replace } => {
+                operator(caller, "make join tokens")?;
+                self.host_token(hash, replace.as_deref())
+            }
+            Command::HostAdopt { host } => {
+                operator(caller, "adopt hosts")?;
+                self.host_adopt(host)
+            }
+            Command::HostSeen { host, lost } => {
+                operator(caller, "tell of hosts")?;
+                Ok(self.host_seen(host, *lost))
+            }
             Command::TeamCreate { name, config, host } => {
                 operator(caller, "make teams")?;
                 self.team_create(name, config, host)

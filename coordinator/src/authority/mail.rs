@@ -2,11 +2,12 @@
 //! can be sent again after a crash and are told exactly once.
 
 use posthouse_shared::message::Kind;
-use posthouse_shared::name::{AgentName, MessageId, TaskId, TeamName};
+use posthouse_shared::name::{AgentName, HostName, MessageId, TaskId, TeamName};
 use posthouse_shared::task::Task;
+use posthouse_shared::team::Standing;
 use serde::{Deserialize, Serialize};
 
-use super::command::{Decision, Lifecycle};
+use super::command::{Decision, HostChange, Lifecycle};
 use super::state::State;
 use crate::journal::Entry;
 use posthouse_node::port::GaveUp;
@@ -159,7 +160,9 @@ pub fn mail_of(state: &State, entry: &Entry) -> Vec<Outgoing> {
             }
             sheet.mail
         }
-        Decision::Cluster { .. }
+        Decision::Host { what: HostChange::Lost { host, released } } => lost(state, entry, host, released),
+        Decision::Host { .. }
+        | Decision::Cluster { .. }
         | Decision::Leader { .. }
         | Decision::HostStarted { .. }
         | Decision::TeamCreated { .. }
@@ -172,6 +175,31 @@ pub fn mail_of(state: &State, entry: &Entry) -> Vec<Outgoing> {
         | Decision::ScheduleTicked { .. }
         | Decision::Notified { .. } => Vec::new(),
     }
+}
+
+/// The lead of each team that has somebody there is told once.
+fn lost(state: &State, entry: &Entry, host: &HostName, released: &[(TeamName, TaskId)]) -> Vec<Outgoing> {
+    let mut all = Vec::new();
+    for (name, team) in state.teams.iter() {
+        let here = team.members.values().filter(|m| m.host == *host && m.standing != Standing::Shutdown);
+        let here: Vec<&str> = here.map(|member| member.name.as_str()).collect();
+        if here.is_empty() {
+            continue;
+        }
+        let tasks: Vec<&str> =
+            released.iter().filter(|(team, _)| team == name).map(|(_, task)| task.as_str()).collect();
+        let again = match tasks.as_slice() {
+            [] => String::new(),
+            tasks => format!("; pending again: {}", tasks.join(", ")),
+        };
+        let text = format!("host {host} is lost, with {}{again}", here.join(", "));
+        // One sheet a team would give each of them the same id.
+        let id = MessageId::derived(&["journal", &entry.generation().to_string(), name.as_str()]);
+        let mut sheet = Sheet { entry, team: name, mail: Vec::new() };
+        sheet.notice(&AgentName::lead(), text);
+        all.extend(sheet.mail.into_iter().map(|mail| Outgoing { id, ..mail }));
+    }
+    all
 }
 
 fn assigned(task: &Task) -> String {

@@ -33,9 +33,9 @@ use posthouse_shared::refusal::Refusal;
 use posthouse_shared::wire::Caller;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-pub use command::{BoardCommand, Command, Decided, Decision, HostStart, Lifecycle, Reply};
+pub use command::{BoardCommand, Command, Decided, Decision, HostChange, HostStart, Lifecycle, Reply};
 pub use mail::{From as MailFrom, Outgoing, SYSTEM, mail_of, system_name};
-pub use state::{Host, Leader, State, Team};
+pub use state::{Host, JoinToken, Leader, State, Team};
 
 use crate::journal::{Entry, Journal, JournalError};
 

@@ -90,6 +90,7 @@ impl Requests {
             Decision::Cluster { .. }
             | Decision::Leader { .. }
             | Decision::HostStarted { .. }
+            | Decision::Host { .. }
             | Decision::TeamDeleted { .. }
             | Decision::Stood { .. }
             | Decision::TaskGivenUp { .. }

@@ -15,7 +15,7 @@ use rpds::RedBlackTreeMapSync;
 use serde::{Deserialize, Serialize};
 
 use super::board::Board;
-use super::command::{Decision, Reply};
+use super::command::{Decision, HostChange, Reply};
 use super::mail::{self, Outgoing};
 use super::requests::Requests;
 use crate::journal::{Entry, Head, Record};
@@ -37,6 +37,24 @@ pub struct Host {
     pub labels: BTreeMap<String, String>,
     /// Runners that it has.
     pub runners: BTreeSet<String>,
+    /// Its public key; absent for the leader's own host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Since when it is lost, where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Stamp>,
+    /// Whether its next start is taken as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopt: bool,
+}
+
+/// A join token; known by its hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken {
+    /// Whose place is taken by it.
+    pub replace: Option<HostName>,
+    /// Who has used it.
+    pub used_by: Option<HostName>,
 }
 
 /// A team with its board.
@@ -82,6 +100,8 @@ pub struct State {
     pub leader: Option<Leader>,
     /// All hosts.
     pub hosts: RedBlackTreeMapSync<HostName, Host>,
+    /// Join tokens by their hash, the used ones too.
+    pub tokens: RedBlackTreeMapSync<String, JoinToken>,
     /// All teams.
     pub teams: RedBlackTreeMapSync<TeamName, Arc<Team>>,
     /// Mail that entries caused and that is not known to be stored, by the entry's index.
@@ -101,6 +121,7 @@ impl State {
             cluster: None,
             leader: None,
             hosts: RedBlackTreeMapSync::default(),
+            tokens: RedBlackTreeMapSync::default(),
             teams: RedBlackTreeMapSync::default(),
             unsent: RedBlackTreeMapSync::default(),
             notified_through: 0,
@@ -146,7 +167,13 @@ impl State {
         match &entry.decision {
             Decision::Cluster { id } => self.cluster = Some(id.clone()),
             Decision::Leader { id, host } => self.lead(id, host, generation),
-            Decision::HostStarted { start, renewed } => self.host_started(start, *renewed, entry),
+            Decision::HostStarted { start, renewed, key, token } => {
+                self.host_started(start, *renewed, key.as_ref(), entry);
+                if let Some(token) = token.as_ref().and_then(|hash| self.tokens.get_mut(hash)) {
+                    token.used_by = Some(start.host.clone());
+                }
+            }
+            Decision::Host { what } => self.host_change(what, entry.at),
             Decision::TeamCreated { team, config, host } => {
                 let lead = AgentName::lead();
                 let member = Member {
@@ -216,7 +243,38 @@ impl State {
         });
     }
 
-    fn host_started(&mut self, start: &super::command::HostStart, renewed: bool, entry: &Entry) {
+    fn host_change(&mut self, what: &HostChange, at: Stamp) {
+        match what {
+            HostChange::Token { hash, replace } => {
+                let token = JoinToken { replace: replace.clone(), used_by: None };
+                self.tokens.insert_mut(hash.clone(), token);
+            }
+            HostChange::Adopted { host } => self.edit_host(host, |host| host.adopt = true),
+            HostChange::Heard { host } => self.edit_host(host, |host| host.lost = None),
+            HostChange::Lost { host, released } => {
+                self.edit_host(host, |host| host.lost = Some(at));
+                for (team, task) in released {
+                    if let Some(team) = self.teams.get_mut(team) {
+                        Arc::make_mut(team).board.lost(task, at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn edit_host(&mut self, name: &HostName, edit: impl FnOnce(&mut Host)) {
+        if let Some(host) = self.hosts.get_mut(name) {
+            edit(host);
+        }
+    }
+
+    fn host_started(
+        &mut self,
+        start: &super::command::HostStart,
+        renewed: bool,
+        key: Option<&String>,
+        entry: &Entry,
+    ) {
         let grant = entry.generation();
         let before = self.hosts.get(&start.host).map(|host| host.generation);
         let host = Host {
@@ -227,6 +285,9 @@ impl State {
             since: entry.at,
             labels: start.labels.clone(),
             runners: start.runners.clone(),
+            key: key.cloned(),
+            lost: None,
+            adopt: false,
         };
         self.hosts.insert_mut(start.host.clone(), host);
         if renewed && before.is_some() {
@@ -279,6 +340,7 @@ impl State {
             Decision::Cluster { .. }
             | Decision::Leader { .. }
             | Decision::HostStarted { .. }
+            | Decision::Host { .. }
             | Decision::Stood { .. }
             | Decision::TaskGivenUp { .. }
             | Decision::ScheduleDeleted { .. }
@@ -358,6 +420,7 @@ impl Team {
             Decision::Cluster { .. }
             | Decision::Leader { .. }
             | Decision::HostStarted { .. }
+            | Decision::Host { .. }
             | Decision::TeamCreated { .. }
             | Decision::TeamDeleted { .. }
             | Decision::Notified { .. } => {}

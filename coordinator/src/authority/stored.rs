@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::board::Board;
 use super::mail::Outgoing;
 use super::requests::Remembered;
-use super::state::{Host, Leader, State, Team};
+use super::state::{Host, JoinToken, Leader, State, Team};
 use crate::journal::{Head, Snapshot};
 
 #[derive(Serialize, Deserialize)]
@@ -23,6 +23,8 @@ struct StoredState {
     cluster: Option<String>,
     leader: Option<Leader>,
     hosts: Vec<Host>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tokens: Vec<(String, JoinToken)>,
     teams: Vec<StoredTeam>,
     unsent: Vec<(u64, Vec<Outgoing>)>,
     notified_through: u64,
@@ -49,6 +51,7 @@ impl State {
             cluster: self.cluster.clone(),
             leader: self.leader.clone(),
             hosts: self.hosts.values().cloned().collect(),
+            tokens: self.tokens.iter().map(|(hash, token)| (hash.clone(), token.clone())).collect(),
             teams: self.teams.values().map(|team| store(team)).collect(),
             unsent: self.unsent.iter().map(|(index, mail)| (*index, mail.to_vec())).collect(),
             notified_through: self.notified_through,
@@ -66,6 +69,7 @@ impl State {
         state.cluster = stored.cluster;
         state.leader = stored.leader;
         state.hosts = stored.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
+        state.tokens = stored.tokens.into_iter().collect();
         state.teams =
             stored.teams.into_iter().map(|team| (team.name.clone(), Arc::new(restore(team)))).collect();
         state.unsent = stored.unsent.into_iter().map(|(index, mail)| (index, Arc::new(mail))).collect();

@@ -182,6 +182,9 @@ fn holds_its_name(member: &Member) -> bool {
 }
 
 fn lacks(host: &Host, spec: &MemberSpec) -> Option<String> {
+    if host.lost.is_some() {
+        return Some("it is lost".to_owned());
+    }
     let runner = spec.runner.name();
     if !host.runners.contains(runner) {
         return Some(format!("it has no runner \"{runner}\""));

@@ -8,21 +8,21 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use posthouse_node::directory::Residence;
 use posthouse_node::post::{Draft, DraftId};
 use posthouse_node::teammate::AgentSetup;
 use posthouse_shared::codes::Code;
 use posthouse_shared::name::{AgentId, AgentName, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::task::TaskStatus;
-use posthouse_shared::team::{Member, Standing};
+use posthouse_shared::team::{Member, Schedule, Standing};
 use posthouse_shared::wire::Caller;
 use posthouse_shared::wire::event::What;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Service;
-use crate::authority::{Command, Decision, Outgoing, Reply, State, Team, system_name};
+use super::hosts::residence;
+use crate::authority::{Command, Decision, Outgoing, Reply, State, Team};
 use crate::journal::Entry;
 use crate::view::Sight;
 
@@ -91,6 +91,7 @@ impl Service {
     /// At the start, and after something could not be carried out: everything that the state says, on this
     /// host.
     fn bring_up(&self, state: &State, again: Again) -> Result<(), Refusal> {
+        self.know_hosts(state)?;
         for (name, team) in state.teams.iter() {
             self.house(state, name, team)?;
             let lead = AgentId::new(AgentName::lead(), name.clone());
@@ -108,8 +109,7 @@ impl Service {
                 self.run_member(name, member)?;
             }
         }
-        self.node()?
-            .set_schedules(state.teams.values().flat_map(|team| team.schedules.values().cloned()).collect());
+        self.node()?.set_schedules(self.own_schedules(state));
         if sent_all {
             self.0.carried_out.send_replace(state.head.index);
         }
@@ -188,19 +188,49 @@ impl Service {
                 self.node()?.board_changed(name);
             }
             Decision::ScheduleAdded { .. } | Decision::ScheduleDeleted { .. } => {
-                let all = state.teams.values().flat_map(|team| team.schedules.values().cloned()).collect();
-                self.node()?.set_schedules(all);
+                self.node()?.set_schedules(self.own_schedules(&state));
+            }
+            Decision::HostStarted { .. } => {
+                self.know_hosts(&state)?;
+                // A new grant of the host is one of its teammates too.
+                for (name, team) in state.teams.iter() {
+                    self.house(&state, name, team)?;
+                }
+            }
+            Decision::Host { .. } => {
+                for name in state.teams.keys() {
+                    self.node()?.board_changed(name);
+                }
             }
             Decision::Cluster { .. }
             | Decision::Leader { .. }
-            | Decision::HostStarted { .. }
             | Decision::ScheduleTicked { .. }
             | Decision::Notified { .. } => {}
+        }
+        if concerns_hosts(&entry.decision) {
+            self.0.orders.send_modify(|index| *index = (*index).max(entry.index));
         }
         if self.store_unsent(&state) {
             self.0.carried_out.send_modify(|through| *through = (*through).max(entry.index));
         }
         Ok(())
+    }
+
+    /// The keys of all hosts, and that hosts have to ask for their orders.
+    fn know_hosts(&self, state: &State) -> Result<(), Refusal> {
+        self.node()?.directory().hosts().set_all(self.identities(state).into_iter().collect());
+        self.0.orders.send_modify(|index| *index = (*index).max(state.head.index));
+        Ok(())
+    }
+
+    /// Schedules whose recipients live on this host.
+    fn own_schedules(&self, state: &State) -> Vec<Schedule> {
+        let mut own = Vec::new();
+        for team in state.teams.values() {
+            let here = |one: &&Schedule| team.members.get(&one.to).is_none_or(|m| m.host == *self.host());
+            own.extend(team.schedules.values().filter(here).cloned());
+        }
+        own
     }
 
     fn tell(&self, what: What) {
@@ -213,15 +243,8 @@ impl Service {
         for member in team.members.values() {
             self.house_member(name, member)?;
         }
-        // The system sends notices and receives nothing.
-        let generation = state.leader.as_ref().map_or(team.birth, |leader| leader.generation);
-        let system = Residence {
-            birth: team.birth,
-            generation,
-            host: self.host().clone(),
-            standing: Standing::Shutdown,
-        };
-        self.node()?.directory().set_member(AgentId::new(system_name(), name.clone()), system);
+        let members = self.residences(state, team);
+        self.node()?.directory().set_team(name.clone(), members);
         Ok(())
     }
 
@@ -230,16 +253,10 @@ impl Service {
     fn house_member(&self, team: &TeamName, member: &Member) -> Result<(), Refusal> {
         let node = self.node()?;
         let id = AgentId::new(member.name.clone(), team.clone());
-        if member.standing != Standing::Shutdown {
+        if member.host == *self.host() && member.standing != Standing::Shutdown {
             node.mailboxes().create(&id, member.birth).map_err(|e| e.refusal())?;
         }
-        let residence = Residence {
-            birth: member.birth,
-            generation: member.generation,
-            host: member.host.clone(),
-            standing: member.standing,
-        };
-        node.directory().set_member(id, residence);
+        node.directory().set_member(id, residence(member));
         Ok(())
     }
 
@@ -354,6 +371,32 @@ impl Service {
     }
 }
 
+/// Whether a decision changes what other hosts must know.
+const fn concerns_hosts(decision: &Decision) -> bool {
+    match decision {
+        Decision::TeamCreated { .. }
+        | Decision::TeamDeleted { .. }
+        | Decision::Spawned { .. }
+        | Decision::Commanded { .. }
+        | Decision::Stood { .. }
+        | Decision::ScheduleAdded { .. }
+        | Decision::ScheduleDeleted { .. }
+        | Decision::HostStarted { .. } => true,
+        Decision::Cluster { .. }
+        | Decision::Leader { .. }
+        | Decision::Host { .. }
+        | Decision::ScheduleTicked { .. }
+        | Decision::TaskAdded { .. }
+        | Decision::TaskUpdated { .. }
+        | Decision::TaskClaimed { .. }
+        | Decision::TaskReleased { .. }
+        | Decision::TaskCompleted { .. }
+        | Decision::TaskGivenUp { .. }
+        | Decision::TaskCancelled { .. }
+        | Decision::Notified { .. } => false,
+    }
+}
+
 /// The status that a decision about a task gave it; its owner and claim are told as they are now.
 const fn decided_status(decision: &Decision) -> Option<TaskStatus> {
     match decision {
@@ -367,6 +410,7 @@ const fn decided_status(decision: &Decision) -> Option<TaskStatus> {
         | Decision::Cluster { .. }
         | Decision::Leader { .. }
         | Decision::HostStarted { .. }
+        | Decision::Host { .. }
         | Decision::TeamCreated { .. }
         | Decision::TeamDeleted { .. }
         | Decision::Spawned { .. }

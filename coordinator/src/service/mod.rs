@@ -10,11 +10,13 @@
 //! | `mail`, `quarantine`, `trace` | messages |
 //! | `wait` | conditions and reasons |
 //! | `effects` | what decisions cause: homes, mail, events; each once |
+//! | `hosts` | what other hosts ask, and must know |
 //! | `port` | what the node asks of the authority |
 
 mod agents;
 mod dispatch;
 mod effects;
+mod hosts;
 mod mail;
 pub mod permission;
 mod port;
@@ -34,6 +36,7 @@ use posthouse_node::node::NodeHandle;
 use posthouse_shared::clock::{Clock, Stamp};
 use posthouse_shared::codes::Code;
 use posthouse_shared::durable::Files;
+use posthouse_shared::identity::HostPublicKey;
 use posthouse_shared::limits::Limits;
 use posthouse_shared::name::HostName;
 use posthouse_shared::refusal::Refusal;
@@ -45,7 +48,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::authority::Authority;
+use crate::authority::{Authority, State};
+use crate::beats::Beats;
 use crate::events::Events;
 use crate::http::Api;
 use crate::lead::Inboxes;
@@ -69,6 +73,8 @@ pub struct Setup {
     pub settings: Vec<Setting>,
     /// The data directory.
     pub data: PathBuf,
+    /// This host's public key, where it has one.
+    pub key: Option<HostPublicKey>,
     /// What happened.
     pub events: Events,
     /// Joins what the service starts.
@@ -86,6 +92,9 @@ struct Inner {
     inboxes: Inboxes,
     /// Index of the newest journal entry whose effects have been carried out.
     carried_out: watch::Sender<u64>,
+    beats: Beats,
+    /// Index of the newest entry that changed what hosts must know.
+    orders: watch::Sender<u64>,
 }
 
 impl std::fmt::Debug for Service {
@@ -105,6 +114,8 @@ impl Service {
             live,
             inboxes,
             carried_out: watch::Sender::new(0),
+            beats: Beats::default(),
+            orders: watch::Sender::new(0),
         }))
     }
 
@@ -120,6 +131,11 @@ impl Service {
     /// The supervisor that joins what the service starts.
     pub fn supervisor(&self) -> &Supervisor {
         &self.0.setup.supervisor
+    }
+
+    /// Wakes whenever something was decided.
+    pub fn changes(&self) -> watch::Receiver<Arc<State>> {
+        self.authority().changes()
     }
 
     fn node(&self) -> Result<&NodeHandle, Refusal> {

@@ -29,7 +29,7 @@ impl Service {
         self.authority().decide(caller, command, Some(request_id.to_owned())).await
     }
 
-    fn generation_of(&self, agent: &AgentId) -> Generation {
+    pub(super) fn generation_of(&self, agent: &AgentId) -> Generation {
         self.authority()
             .state()
             .member(&agent.team, &agent.agent)

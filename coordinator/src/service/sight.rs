@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use posthouse_node::mailbox::MailboxError;
 use posthouse_shared::codes::Code;
-use posthouse_shared::name::{AgentId, AgentName, TeamName};
+use posthouse_shared::name::{AgentId, AgentName, HostName, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::{HostState, Member, Standing};
 use posthouse_shared::wire::replies::HostView;
@@ -61,7 +61,7 @@ impl Service {
             if !asked(member.name.as_str()) {
                 continue;
             }
-            mail.insert(member.name.clone(), self.mail_counts(&id)?);
+            mail.insert(member.name.clone(), self.mail_of(member, &id)?);
             if member.standing == Standing::Active && team.has_work_for(&member.name) {
                 claimable.insert(member.name.clone());
             }
@@ -97,9 +97,32 @@ impl Service {
         }
     }
 
-    /// Whether a member's host is seen. In one process it is this one.
-    pub(super) fn host_state(&self, _member: &Member) -> HostState {
-        if self.supervisor().closing().begun() { HostState::Draining } else { HostState::Up }
+    /// [`Service::mail_counts`] of a member; of one elsewhere as its host's last beat had them.
+    fn mail_of(&self, member: &Member, id: &AgentId) -> Result<Mail, Refusal> {
+        if member.host == *self.host() {
+            return self.mail_counts(id);
+        }
+        let counts = self.beats().mail(&member.host, id).unwrap_or_default();
+        Ok(Mail {
+            ready: counts.ready,
+            processing: counts.processing,
+            done: counts.done,
+            quarantined: counts.quarantined,
+        })
+    }
+
+    /// Whether a member's host is seen.
+    pub(super) fn host_state(&self, member: &Member) -> HostState {
+        let lost = self.authority().state().hosts.get(&member.host).is_some_and(|host| host.lost.is_some());
+        self.state_of(&member.host, lost)
+    }
+
+    fn state_of(&self, host: &HostName, lost: bool) -> HostState {
+        match *host == *self.host() {
+            true if self.supervisor().closing().begun() => HostState::Draining,
+            true => HostState::Up,
+            false => self.beats().state(host, lost, self.0.setup.clock.boot()),
+        }
     }
 
     /// All hosts.
@@ -113,12 +136,12 @@ impl Service {
                     |member: &&Member| member.host == host.name && member.standing != Standing::Shutdown;
                 for member in members.members.values().filter(here) {
                     agents += 1;
-                    mail += self.mail_counts(&AgentId::new(member.name.clone(), team.clone()))?.ready;
+                    mail += self.mail_of(member, &AgentId::new(member.name.clone(), team.clone()))?.ready;
                 }
             }
             hosts.push(HostView {
                 name: host.name.clone(),
-                state: if self.supervisor().closing().begun() { HostState::Draining } else { HostState::Up },
+                state: self.state_of(&host.name, host.lost.is_some()),
                 since: host.since,
                 data_id: host.data_id.clone(),
                 boot: host.boot,

@@ -77,6 +77,7 @@ async fn start(data: &Path, port: Arc<Quiet>, count: u64) -> NodeHandle {
         environment: std::env::vars_os().collect(),
         directory,
         port,
+        link: None,
     })
     .await
     .unwrap()

@@ -1,0 +1,225 @@
+//! The loops of the bus: questions and beats of hosts are answered, hosts are nudged when something changes
+//! that they must know, and silence is judged. Every question is answered, the refused ones too.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::connection::State as Connection;
+use async_nats::jetstream::stream::Stream;
+use futures_util::StreamExt;
+use posthouse_node::bus::connect;
+use posthouse_node::bus::wire::{ASK, Answered, Ask, BEAT, Signed, nudges};
+use posthouse_node::port::AuthorityPort as _;
+use posthouse_shared::clock::Clock;
+use posthouse_shared::codes::Code;
+use posthouse_shared::generation::Generation;
+use posthouse_shared::name::HostName;
+use posthouse_shared::refusal::Refusal;
+use posthouse_shared::supervise::Closing;
+use posthouse_shared::team::HostState;
+use posthouse_shared::wire::event::What;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::{Guard, streams};
+use crate::service::Service;
+
+/// Questions that are answered at once; more wait in the subscription.
+const AT_ONCE: usize = 1_024;
+/// So often silence is judged.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A connection to the bus, with the relay's stream as it must be.
+#[derive(Clone)]
+pub struct Bus {
+    client: async_nats::Client,
+    stream: Stream,
+}
+
+impl Bus {
+    /// Connects; refuses a server that cannot do what is needed.
+    pub async fn connect(url: &str, host: &HostName) -> Result<Self, Refusal> {
+        let client = connect::connect(url, host).await?;
+        let context = connect::jetstream(&client).await?;
+        let stream = streams::stream(&context).await?;
+        Ok(Self { client, stream })
+    }
+
+    /// The connection.
+    pub fn client(&self) -> &async_nats::Client {
+        &self.client
+    }
+
+    /// Makes sure that a host has its consumer, and no other.
+    pub async fn consumer(&self, host: &HostName, generation: Generation) -> Result<(), Refusal> {
+        streams::consumer(&self.stream, host, generation).await
+    }
+}
+
+/// Starts to serve; hosts are answered at return.
+pub async fn start(
+    service: &Service,
+    bus: Bus,
+    clock: Arc<dyn Clock>,
+    skew: Duration,
+) -> Result<(), Refusal> {
+    for host in service.state().hosts.values() {
+        bus.consumer(&host.name, host.generation).await?;
+    }
+    let listen = |error: &(dyn std::error::Error + 'static)| {
+        Refusal::new(Code::BusUnreachable, "listen on the bus").because(error)
+    };
+    let asks = bus.client.subscribe(ASK).await.map_err(|e| listen(&e))?;
+    let beats = bus.client.subscribe(BEAT).await.map_err(|e| listen(&e))?;
+    let desk = Desk {
+        service: service.clone(),
+        bus,
+        clock,
+        guard: Arc::new(Mutex::new(Guard::new(skew))),
+        room: Arc::new(Semaphore::new(AT_ONCE)),
+    };
+    let supervisor = service.supervisor();
+    supervisor.start("bus questions", desk.clone().serve(asks, ASK, supervisor.closing()));
+    supervisor.start("bus beats", desk.clone().serve(beats, BEAT, supervisor.closing()));
+    supervisor.start("nudges", desk.clone().nudge(supervisor.closing()));
+    supervisor.start("silence", desk.watch(supervisor.closing()));
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Desk {
+    service: Service,
+    bus: Bus,
+    clock: Arc<dyn Clock>,
+    guard: Arc<Mutex<Guard>>,
+    room: Arc<Semaphore>,
+}
+
+impl Desk {
+    async fn serve(self, mut from: async_nats::Subscriber, subject: &'static str, mut closing: Closing) {
+        loop {
+            let message = tokio::select! {
+                message = from.next() => message,
+                () = closing.wait() => return,
+            };
+            let Some(message) = message else { return };
+            let Ok(permit) = Arc::clone(&self.room).acquire_owned().await else { return };
+            let desk = self.clone();
+            self.service.supervisor().start("bus question", async move {
+                let answer = match desk.answer(subject, &message.payload).await {
+                    Ok(reply) => Answered::Reply(reply),
+                    Err(refusal) => {
+                        tracing::debug!(subject, error = %refusal, "a host is refused");
+                        Answered::Refused(refusal)
+                    }
+                };
+                drop(permit);
+                let Some(to) = message.reply else { return };
+                let bytes = serde_json::to_vec(&answer).unwrap_or_default();
+                if let Err(error) = desk.bus.client.publish(to, bytes.into()).await {
+                    tracing::warn!(%error, "answer a host");
+                }
+            });
+        }
+    }
+
+    async fn answer(&self, subject: &'static str, payload: &[u8]) -> Result<Value, Refusal> {
+        let signed: Signed = read(payload)?;
+        let host = &signed.host;
+        if subject == BEAT {
+            self.check(&signed, subject, false)?;
+            let news = self.service.host_beats(host, read(signed.body.as_bytes())?)?;
+            return serde_json::to_value(news)
+                .map_err(|e| Refusal::new(Code::Internal, "encode").because(&e));
+        }
+        match read::<Ask>(signed.body.as_bytes())? {
+            Ask::Join { start, token } => {
+                self.check(&signed, subject, true)?;
+                let joined = self.service.host_joins(host, &signed.key, start, token).await?;
+                self.bus.consumer(host, joined.generation).await?;
+                self.service.beats().heard(host, self.clock.boot());
+                tracing::info!(%host, generation = %joined.generation, "host joined");
+                serde_json::to_value(joined).map_err(|e| Refusal::new(Code::Internal, "encode").because(&e))
+            }
+            ask => {
+                self.check(&signed, subject, false)?;
+                self.service.beats().heard(host, self.clock.boot());
+                self.service.host_asks(host, ask).await
+            }
+        }
+    }
+
+    fn check(&self, signed: &Signed, subject: &str, joins: bool) -> Result<(), Refusal> {
+        let state = self.service.state();
+        let registered = state.hosts.get(&signed.host).and_then(|host| host.key.as_deref());
+        let registered = match (joins, registered) {
+            // Whether its key may take the name is the authority's decision.
+            (true, _) => None,
+            (false, Some(key)) => Some(key),
+            (false, None) => {
+                let text = format!("host \"{}\" has not joined", signed.host);
+                return Err(Refusal::new(Code::Unauthorized, text).next("posthouse hosts token"));
+            }
+        };
+        let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.check(signed, subject, registered, self.clock.now())
+    }
+
+    /// Tells hosts that something has changed. A nudge may be lost: the next beat's answer says the same.
+    async fn nudge(self, mut closing: Closing) {
+        let mut changes = self.service.changes();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = closing.wait() => return,
+            }
+            changes.mark_unchanged();
+            let news = self.service.news();
+            let bytes: bytes::Bytes = serde_json::to_vec(&news).unwrap_or_default().into();
+            for host in self.service.state().hosts.keys().filter(|host| *host != self.service.own_host()) {
+                if let Err(error) = self.bus.client.publish(nudges(host), bytes.clone()).await {
+                    tracing::debug!(%host, %error, "nudge a host");
+                }
+            }
+        }
+    }
+
+    /// Judges silence. That a host is lost, or heard again, is journaled once.
+    async fn watch(self, mut closing: Closing) {
+        let mut told: BTreeMap<HostName, HostState> = BTreeMap::new();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = closing.wait() => return,
+            }
+            let now = self.clock.boot();
+            let beats = self.service.beats();
+            beats.bus(self.bus.client.connection_state() == Connection::Connected, now);
+            let state = self.service.state();
+            for host in state.hosts.values().filter(|host| host.name != *self.service.own_host()) {
+                let seen = match host.lost.is_some() {
+                    false if beats.is_lost(&host.name, now) => Some(true),
+                    true if beats.is_heard(&host.name, now) => Some(false),
+                    true | false => None,
+                };
+                if let Some(lost) = seen
+                    && let Err(error) = self.service.host_seen(&host.name, lost).await
+                {
+                    tracing::warn!(host = %host.name, %error, "journal how a host is");
+                }
+                let how = beats.state(&host.name, host.lost.is_some(), now);
+                if told.insert(host.name.clone(), how) != Some(how) {
+                    tracing::info!(host = %host.name, state = how.as_str(), "host");
+                    self.service.event(What::HostState { host: host.name.clone(), state: how });
+                }
+            }
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Refusal::new(Code::BadRequest, "a message of a host cannot be read").because(&error))
+}

@@ -1,0 +1,20 @@
+//! The node's side of the bus: how a host without a coordinator of its own joins, hears its orders, beats, and
+//! asks the authority.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | [`wire`] | what is said |
+//! | [`connect`] | the connection, and what the server must be able to do |
+//! | [`ask`] | signed questions, answered |
+//! | [`port`] | the authority as teammates of this host see it |
+//! | [`orders`] | what the authority says of this host, made so |
+//! | [`beats`] | signs of life, and the news that their answers bring |
+//! | [`daemon`] | all of it, started and closed |
+
+pub mod ask;
+pub mod beats;
+pub mod connect;
+pub mod daemon;
+pub mod orders;
+pub mod port;
+pub mod wire;

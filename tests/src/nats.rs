@@ -1,0 +1,73 @@
+//! A real NATS server for one test: a free port, JetStream in a directory of its own, killed at the end.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::skip::skip;
+
+/// A running server.
+pub struct Nats {
+    child: Child,
+    url: String,
+    _dir: tempfile::TempDir,
+}
+
+/// The server's binary: POSTHOUSE_NATS_SERVER, else in PATH, else where `tests/run --install` puts it.
+fn binary() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("POSTHOUSE_NATS_SERVER") {
+        return Some(named.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let tools = crate::repository::top().join("target/tools");
+    std::env::split_paths(&path)
+        .chain([tools])
+        .map(|directory| directory.join("nats-server"))
+        .find(|file| file.is_file())
+}
+
+impl Nats {
+    /// Starts one; where there is none the test is skipped, and says so.
+    pub fn start() -> Option<Self> {
+        let Some(binary) = binary() else {
+            skip("nats-server is missing (tests/run --install)");
+            return None;
+        };
+        let dir = tempfile::tempdir().expect("a directory for NATS");
+        let mut child = Command::new(binary)
+            .args(["--addr", "127.0.0.1", "--port", "-1", "--jetstream", "--store_dir"])
+            .arg(dir.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start nats-server");
+        let log = child.stderr.take().expect("its log");
+        let mut lines = BufReader::new(log).lines();
+        let mut port = None;
+        for line in lines.by_ref() {
+            let line = line.expect("its log");
+            if let Some((_, address)) = line.split_once("Listening for client connections on ") {
+                port = address.rsplit(':').next().map(str::to_owned);
+            }
+            if line.contains("Server is ready") {
+                break;
+            }
+        }
+        let url = format!("nats://127.0.0.1:{}", port.expect("nats-server tells its port"));
+        // The pipe is read to its end, so that the server never waits for it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Some(Self { child, url, _dir: dir })
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
