@@ -70,6 +70,7 @@ impl Teammate {
         self.deps.port.report(
             &self.setup.id,
             Report {
+                generation: self.setup.generation,
                 state,
                 turn,
                 attempt: self.current.as_ref().map_or(0, |current| current.attempt),
