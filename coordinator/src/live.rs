@@ -37,14 +37,21 @@ impl Default for Live {
 }
 
 impl Live {
-    /// Takes a report; answers whether the state, turn or attempt is another than before.
+    /// Takes a report; answers whether the state, turn or attempt is another than before. The last word of an
+    /// earlier holder of the name, or from an earlier home, is dropped.
     pub fn report(&self, agent: &AgentId, report: Report, now: Stamp) -> bool {
         let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let before = seen.get(agent);
-        let key = |report: &Report| (report.state, report.turn, report.attempt);
+        if before.is_some_and(|before| before.report.generation > report.generation) {
+            return false;
+        }
+        let key = |report: &Report| (report.generation, report.state, report.turn, report.attempt);
         let same = before.is_some_and(|before| key(&before.report) == key(&report));
-        let since =
-            before.filter(|before| before.report.state == report.state).map_or(now, |before| before.since);
+        let since = before
+            .filter(|before| {
+                key(&before.report).0 == report.generation && before.report.state == report.state
+            })
+            .map_or(now, |before| before.since);
         seen.insert(agent.clone(), Seen { report, since, last: now });
         drop(seen);
         self.bump();
@@ -76,13 +83,14 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use posthouse_shared::generation::Generation;
     use posthouse_shared::team::AgentState;
 
     #[test]
     fn a_state_keeps_its_beginning_until_it_changes() {
         let live = Live::default();
         let agent = AgentId::try_from("a@main".to_owned()).unwrap();
-        let report = |state, turn| Report { state, turn, attempt: 1, task: None, doing: String::new() };
+        let report = |state, turn| said(1, state, turn);
         let at = Stamp::from_nanos;
         assert!(live.report(&agent, report(AgentState::Running, 1), at(10)));
         assert!(!live.report(&agent, report(AgentState::Running, 1), at(20)));
@@ -90,5 +98,22 @@ mod tests {
         assert_eq!((seen.since, seen.last), (at(10), at(20)));
         assert!(live.report(&agent, report(AgentState::Idle, 1), at(30)));
         assert_eq!(live.get(&agent).unwrap().since, at(30));
+    }
+
+    #[test]
+    fn the_last_word_of_an_earlier_holder_of_the_name_is_dropped() {
+        let live = Live::default();
+        let agent = AgentId::try_from("a@main".to_owned()).unwrap();
+        let at = Stamp::from_nanos;
+        assert!(live.report(&agent, said(1, AgentState::Idle, 7), at(10)));
+        assert!(live.report(&agent, said(2, AgentState::Idle, 0), at(20)));
+        assert!(!live.report(&agent, said(1, AgentState::Shutdown, 8), at(30)));
+        let seen = live.get(&agent).unwrap();
+        assert_eq!((seen.report.state, seen.since), (AgentState::Idle, at(20)));
+    }
+
+    fn said(index: u64, state: AgentState, turn: u64) -> Report {
+        let generation = Generation::new(1, index);
+        Report { generation, state, turn, attempt: 1, task: None, doing: String::new() }
     }
 }

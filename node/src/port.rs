@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 /// What a teammate says of itself. Not durable: the read model and the events are made of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
+    /// The generation of the teammate that says it.
+    pub generation: Generation,
     /// What it does.
     pub state: AgentState,
     /// Number of its present or last turn.

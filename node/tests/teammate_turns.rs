@@ -200,6 +200,7 @@ async fn at13_a_shutdown_is_agreed_to_by_exit_0_or_by_silence() {
         bench.told_lead(Kind::ShutdownResponse, 1).await;
         assert!(bench.inbox()[0].1.contains(r#""agreed":true"#));
         bench.states("shut down", &[AgentState::Shutdown]).await;
+        assert_eq!(bench.port.told().ends_too_early, 0);
         assert!(bench.node.close(std::time::Duration::from_secs(5)).await);
         let counts = bench.node.mailboxes().get(&id("scout")).unwrap().counts().unwrap();
         assert_eq!((counts.ready, counts.processing), (0, 0));

@@ -79,13 +79,17 @@ impl Service {
         request_id: Option<String>,
     ) -> Result<Reply, Refusal> {
         let reply = self.authority().decide(caller, command, request_id).await?;
-        let index = self.authority().state().head.index;
+        self.carried_out(self.authority().state().head.index).await;
+        Ok(reply)
+    }
+
+    /// Waits until what the journal says up to this entry has happened on this host, for a bounded time.
+    pub(super) async fn carried_out(&self, index: u64) {
         let mut carried_out = self.0.carried_out.subscribe();
         let all = carried_out.wait_for(|through| *through >= index);
         if tokio::time::timeout(EFFECTS_WAIT, all).await.is_err() {
             tracing::warn!(index, "decided, and not carried out yet");
         }
-        Ok(reply)
     }
 
     /// At the start, and after something could not be carried out: everything that the state says, on this

@@ -8,10 +8,12 @@ use posthouse_shared::codes::Code;
 use posthouse_shared::message::{Kind, Sealed, Vouched};
 use posthouse_shared::name::{AgentId, MessageId};
 use posthouse_shared::refusal::Refusal;
+use posthouse_shared::team::Standing;
 use posthouse_shared::wire::Caller;
 use posthouse_shared::wire::replies::{BriefReply, InboxReply, MessageView, SendReply};
 use posthouse_shared::wire::requests::Request;
 use serde_json::Value;
+use tokio::runtime::Handle;
 
 use super::Service;
 use crate::view::{Sight, agents, brief};
@@ -36,6 +38,10 @@ impl Service {
             return Err(Refusal::new(Code::OperatorOnly, "only the lead marks mail as urgent")
                 .effect("nothing was sent")
                 .next("leave --urgent away"));
+        }
+        if recipient.standing == Standing::Shutdown {
+            // The directory that the post asks may be behind the journal.
+            Handle::current().block_on(self.carried_out(state.head.index));
         }
         let of_lead = from.is_lead();
         let draft = Draft {

@@ -94,7 +94,14 @@ impl AuthorityPort for Service {
     ) -> Result<(), Refusal> {
         let caller = Caller::Agent { id: agent.clone(), generation };
         let command = Command::Standing { applied: command, standing };
-        self.authority().decide(caller, command, Some(request_id.to_owned())).await.map(|_| ())
+        let request_id = Some(request_id.to_owned());
+        match standing {
+            // Who is then seen to be shut down gets no more mail.
+            Standing::Shutdown => self.decide_and_carry_out(caller, command, request_id).await.map(|_| ()),
+            Standing::Active | Standing::Stopped | Standing::Failed => {
+                self.authority().decide(caller, command, request_id).await.map(|_| ())
+            }
+        }
     }
 
     async fn ticked(&self, team: &TeamName, schedule: &ScheduleId, birth: Birth, through: Stamp) {

@@ -55,7 +55,10 @@ impl Service {
         let mut claimable = BTreeSet::new();
         for member in &members {
             let id = AgentId::new(member.name.clone(), name.clone());
-            if let Some(seen) = self.live().get(&id) {
+            // What an earlier holder of the name said last is nothing about this one.
+            if let Some(seen) =
+                self.live().get(&id).filter(|seen| seen.report.generation == member.generation)
+            {
                 live.insert(member.name.clone(), seen);
             }
             if !asked(member.name.as_str()) {

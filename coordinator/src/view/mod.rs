@@ -181,7 +181,14 @@ pub mod tests {
     /// A last word.
     pub fn seen(state: AgentState, seconds_ago: u64) -> Seen {
         let since = Stamp::from_nanos(NOW.nanos() - seconds_ago * 1_000_000_000);
-        let report = Report { state, turn: 3, attempt: 1, task: None, doing: "2 messages".to_owned() };
+        let report = Report {
+            generation: Generation::default(),
+            state,
+            turn: 3,
+            attempt: 1,
+            task: None,
+            doing: "2 messages".to_owned(),
+        };
         Seen { report, since, last: since }
     }
 

@@ -1,6 +1,6 @@
 //! What the authority hears of a teammate: its standing, where it changed by itself, and its state.
 
-use posthouse_shared::team::Standing;
+use posthouse_shared::team::{AgentState, Standing};
 use posthouse_shared::wire::event::What;
 
 use super::agent::{Current, Teammate, retryable};
@@ -50,9 +50,13 @@ impl Teammate {
         }
     }
 
-    /// Reports the state where it changed. `why` goes into the event.
+    /// Reports the state where it changed. `why` goes into the event. An end is reported only after the authority
+    /// has taken it: who sees it is then also refused when he writes to this teammate.
     pub(super) fn announce(&mut self, why: Option<String>) {
         let state = self.mind.state();
+        if state == AgentState::Shutdown && self.owes_standing() {
+            return;
+        }
         let turn = self.current.as_ref().map_or_else(|| self.fold(|fold| fold.turn), |current| current.turn);
         if self.announced == Some((state, turn)) {
             return;
@@ -66,6 +70,7 @@ impl Teammate {
         self.deps.port.report(
             &self.setup.id,
             Report {
+                generation: self.setup.generation,
                 state,
                 turn,
                 attempt: self.current.as_ref().map_or(0, |current| current.attempt),

@@ -55,6 +55,8 @@ pub struct Told {
     pub standings: Vec<Standing>,
     pub commanded: Generation,
     pub states: Vec<AgentState>,
+    /// Ends that were reported before the authority had taken them.
+    pub ends_too_early: u32,
     pub events: Vec<What>,
     pub requests: Vec<(Caller, Request)>,
     pub answered: BTreeMap<String, String>,
@@ -155,6 +157,8 @@ impl AuthorityPort for FakePort {
         standing: Standing,
         _: &str,
     ) -> Result<(), Refusal> {
+        // Others have their turn first, as over a network.
+        tokio::task::yield_now().await;
         self.with(|told| {
             if command < told.commanded {
                 return Err(Refusal::new(Code::WrongGeneration, "an older command"));
@@ -165,7 +169,11 @@ impl AuthorityPort for FakePort {
     }
 
     fn report(&self, _agent: &AgentId, report: Report) {
-        self.with(|told| told.states.push(report.state));
+        self.with(|told| {
+            let taken = told.standings.last() == Some(&Standing::Shutdown);
+            told.ends_too_early += u32::from(report.state == AgentState::Shutdown && !taken);
+            told.states.push(report.state);
+        });
     }
 
     fn event(&self, what: What) {
