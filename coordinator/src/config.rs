@@ -6,7 +6,6 @@
 
 mod environment;
 mod layers;
-pub mod quantity;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -76,6 +75,8 @@ pub struct Flags {
     pub data: Option<PathBuf>,
     /// `--listen`
     pub listen: Option<String>,
+    /// `--nats`
+    pub nats: Option<String>,
     /// `--team`
     pub team: Option<String>,
 }
@@ -87,8 +88,10 @@ pub struct Config {
     pub data: Sourced<PathBuf>,
     /// The coordinator's address, where somebody set one; else whoever holds the data directory is asked.
     pub url: Option<Sourced<String>>,
-    /// Where `up` listens.
+    /// Where `up` and `serve` listen.
     pub listen: Sourced<String>,
+    /// The NATS servers of `serve`, where somebody named them.
+    pub nats: Option<Sourced<String>>,
     /// The team that is meant.
     pub team: Sourced<String>,
     /// Filter of the log, in the syntax of `RUST_LOG`.
@@ -187,10 +190,15 @@ impl Config {
             Some(url) => (url.value.clone(), &url.origin),
             None => ("whoever holds the data directory".to_owned(), &Origin::Default),
         };
+        let (nats, nats_origin) = match &self.nats {
+            Some(nats) => (nats.value.clone(), &nats.origin),
+            None => ("none".to_owned(), &Origin::Default),
+        };
         let mut all = vec![
             setting("data", self.data.value.display().to_string(), "", &self.data.origin),
             setting("url", url, "", url_origin),
             setting("listen", self.listen.value.clone(), "", &self.listen.origin),
+            setting("nats", nats, "", nats_origin),
             setting("team", self.team.value.clone(), "", &self.team.origin),
             setting("log", self.log.value.clone(), "", &self.log.origin),
             setting("log_format", log_format.to_owned(), "", &self.log_format.origin),

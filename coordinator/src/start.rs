@@ -4,6 +4,7 @@
 //! mailboxes, post) -> what the journal asks for (mail, teammates) -> HTTP. It answers *ready* only after all
 //! of it. Closing goes the other way.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use posthouse_node::directory::Directory;
 use posthouse_node::host_keys::open_host_key;
+use posthouse_node::link::HostLink;
 use posthouse_node::mailbox::Incarnation;
 use posthouse_node::node::{Node, NodeHandle, NodeOptions};
 use posthouse_shared::clock::{Clock, SystemClock};
@@ -50,8 +52,10 @@ pub struct StartOptions {
     pub settings: Vec<Setting>,
     /// The process's environment: teammates get an allow-list of it.
     pub environment: Vec<(OsString, OsString)>,
-    /// Address of NATS, where other hosts may join.
+    /// The NATS servers, where other hosts may join.
     pub nats: Option<String>,
+    /// What placement can ask of this host.
+    pub labels: BTreeMap<String, String>,
     /// A crash point to abort at, for tests.
     pub crash_at: Option<String>,
 }
@@ -67,6 +71,7 @@ impl StartOptions {
             limits: config.limits.clone(),
             settings: config.settings(),
             nats: None,
+            labels: BTreeMap::new(),
             environment: all.collect(),
             crash_at: environment.get("POSTHOUSE_CRASH_AT").map(str::to_owned),
         }
@@ -106,7 +111,7 @@ impl Running {
                 host: data.host.host.clone(),
                 data_id: data.host.data_id.clone(),
                 boot: data.host.boot,
-                labels: std::collections::BTreeMap::new(),
+                labels: options.labels,
                 runners: std::iter::once("command".to_owned()).collect(),
             },
         })
@@ -120,6 +125,19 @@ impl Running {
         let bus = match &options.nats {
             Some(url) => Some(Bus::connect(url, &data.host.host).await?),
             None => None,
+        };
+        let link = match (&bus, key.clone()) {
+            (Some(bus), Some(key)) => {
+                let known = authority.state().hosts.get(&data.host.host).map(|host| host.generation);
+                let generation = known.ok_or_else(|| {
+                    Refusal::new(Code::Internal, "this host is not in its own journal")
+                        .effect("nothing was started")
+                })?;
+                // Before the node: it opens its inbound side at once.
+                bus.consumer(&data.host.host, generation).await?;
+                Some(HostLink { link: Arc::new(bus.link().clone()), key, generation })
+            }
+            (None, _) | (_, None) => None,
         };
         let supervisor = Supervisor::new();
         let status = Status {
@@ -141,7 +159,8 @@ impl Running {
             settings: options.settings,
             data: data.root().to_owned(),
             events: Events::new(boot, data.host.boot, usize::try_from(limits.events).unwrap_or(usize::MAX)),
-            key: key.map(|key| key.public()),
+            nats: options.nats,
+            key: key.as_ref().map(|key| key.public()),
             supervisor: supervisor.clone(),
         });
         let binary = std::env::current_exe().map_err(|e| internal("find the running binary", &e))?;
@@ -158,7 +177,7 @@ impl Running {
             environment: options.environment,
             directory: Directory::default(),
             port: Arc::new(service.clone()),
-            link: None,
+            link,
         })
         .await
         .map_err(|error| internal("start the node", &error))?;

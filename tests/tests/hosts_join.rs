@@ -37,6 +37,7 @@ async fn alpha(nats: &Nats, dir: &Path) -> Running {
         settings: Vec::new(),
         environment: std::env::vars_os().collect(),
         nats: Some(nats.url().to_owned()),
+        labels: BTreeMap::new(),
         crash_at: None,
     })
     .await

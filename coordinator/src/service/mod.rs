@@ -73,6 +73,8 @@ pub struct Setup {
     pub settings: Vec<Setting>,
     /// The data directory.
     pub data: PathBuf,
+    /// The NATS servers, where other hosts may join.
+    pub nats: Option<String>,
     /// This host's public key, where it has one.
     pub key: Option<HostPublicKey>,
     /// What happened.
