@@ -327,7 +327,6 @@ impl Shared {
     fn all(&self) -> Vec<Arc<Inner>> {
         lock(&self.open).values().cloned().collect()
     }
-
 }
 
 impl Mailbox {

@@ -24,7 +24,7 @@ use super::{IDLE_AFTER, Inner, Shared, State, lock};
 const BUFFER: usize = 64 * 1024;
 /// After a reading, before the next one: a flood of files is then taken in by hundreds, while a lone file is
 /// noticed at once.
-const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(5);
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
 /// The watcher; its thread ends when it is dropped.
@@ -60,7 +60,8 @@ impl Watcher {
     /// Watches the `ready/` of a mailbox; answers whether it is watched.
     pub(super) fn watch(&self, ready: &Path, mailbox: Weak<Inner>) -> bool {
         let Some(queue) = &self.0 else { return false };
-        let events = WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::CREATE | WatchFlags::ONLYDIR;
+        let events =
+            WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::CREATE | WatchFlags::ONLYDIR;
         // Locked before, so that its first event finds it.
         let mut watched = lock(&queue.watched);
         match inotify::add_watch(&queue.inotify, ready, events) {
@@ -116,8 +117,7 @@ impl Queue {
     }
 
     fn wait(&self) -> Woken {
-        let mut polled =
-            [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.end, PollFlags::IN)];
+        let mut polled = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&self.end, PollFlags::IN)];
         let timeout = Timespec::try_from(SWEEP_EVERY).ok();
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) => {

@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         let backlogs = [1_000, 100_000, 1_000_000];
         Size {
             rounds: arguments.rounds,
-            raw: 400,
+            raw: 1_000,
             seconds: 1.0,
             backlogs,
             at_backlog: 200,
