@@ -65,11 +65,22 @@ impl Service {
         self.state_of(host, lost)
     }
 
+    /// How a host that gave no answer is, as the end of a sentence.
+    pub(super) fn how(&self, host: &HostName) -> String {
+        match self.seen(host) {
+            // Its last beat is younger than its end.
+            HostState::Up | HostState::Draining => "does not answer".to_owned(),
+            how @ (HostState::Unreachable | HostState::Lost | HostState::Unknown) => {
+                format!("is {}", how.as_str())
+            }
+        }
+    }
+
     /// That a host cannot be reached, with the last that is known.
     fn unreachable(&self, host: &HostName, look: &Look, error: Option<&NoAnswer>) -> Refusal {
         let mut refusal = Refusal::new(
             Code::HostUnreachable,
-            format!("cannot reach host \"{host}\", which is {}", self.seen(host).as_str()),
+            format!("cannot reach host \"{host}\", which {}", self.how(host)),
         );
         if let Some(NoAnswer::Unknown) = error {
             refusal = refusal.cause(format!("no answer within {} s", ANSWER.as_secs()));

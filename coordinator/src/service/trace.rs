@@ -55,8 +55,7 @@ impl Service {
         }
         let not_found = || {
             unseen.iter().fold(unknown(wanted), |refusal, host| {
-                refusal
-                    .cause(format!("host \"{host}\" is {} and could not be asked", self.seen(host).as_str()))
+                refusal.cause(format!("host \"{host}\" {}, and could not be asked", self.how(host)))
             })
         };
         let ids: Vec<String> = ways.iter().map(|way| way.id.to_string()).collect();
@@ -80,7 +79,7 @@ impl Service {
         };
         let silent: String = unseen
             .iter()
-            .map(|host| format!("; {host} is {}, this is the last that is known", self.seen(host).as_str()))
+            .map(|host| format!("; {host} {}, this is the last that is known", self.how(host)))
             .collect();
         let id = way.id;
         let next = match state {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthouse_shared::codes::Code;
 use posthouse_shared::name::{HostName, TeamName};
 use posthouse_shared::refusal::Refusal;
-use posthouse_shared::team::Standing;
+use posthouse_shared::team::{HostState, Standing};
 use posthouse_shared::wire::Caller;
 use posthouse_shared::wire::replies::WaitReply;
 use serde_json::Value;
@@ -104,7 +104,7 @@ impl Service {
                 there.any(|member| member.standing != Standing::Shutdown)
             };
             if let Some(host) = silent.iter().find(|host| waited(host)) {
-                return Ok(Some(Look::NotYet(format!("host {host} is {}", self.seen(host).as_str()))));
+                return Ok(Some(Look::NotYet(format!("host {host} {}", self.how(host)))));
             }
             if outgoing.unstored > 0 {
                 return Ok(Some(Look::NotYet(format!("{} on the way", count(outgoing.unstored, "message")))));
@@ -138,7 +138,14 @@ impl Service {
         };
         let asked = |this: &str| sort.is_none_or(|sort| sort == this);
         if let Some(member) = sight.member(thing).filter(|_| asked("agent")) {
-            return self.answer_with(why::agent(&sight, member));
+            let told = why::agent(&sight, member);
+            return self.answer_with(match self.host_state(member) {
+                HostState::Up => told,
+                how @ (HostState::Draining
+                | HostState::Unreachable
+                | HostState::Lost
+                | HostState::Unknown) => why::elsewhere(told, member, how),
+            });
         }
         if let Some(task) = sight.task(thing).filter(|_| asked("task")) {
             return self.answer_with(why::task(&sight, task));
