@@ -50,8 +50,23 @@ impl<'h> Posthouse<'h> {
 
     /// [`Posthouse::up_with`], where not getting ready is one of the answers.
     pub fn try_up(home: &'h Home, env: &[(&str, &str)]) -> Result<Self, NotReady> {
+        Self::try_start(home, &["up"], env)
+    }
+
+    /// Starts a coordinator of several hosts on `home` and waits until it is ready.
+    pub fn serve(home: &'h Home, nats: &str) -> Self {
+        Self::try_serve(home, nats)
+            .unwrap_or_else(|not| panic!("exit {} before it was ready:\n{}", not.status, not.log))
+    }
+
+    /// [`Posthouse::serve`], where not getting ready is one of the answers.
+    pub fn try_serve(home: &'h Home, nats: &str) -> Result<Self, NotReady> {
+        Self::try_start(home, &["serve", "--nats", nats], &[])
+    }
+
+    fn try_start(home: &'h Home, args: &[&str], env: &[(&str, &str)]) -> Result<Self, NotReady> {
         let log = home.next_log("up");
-        let mut command = home.command(["up", "--listen", "127.0.0.1:0", "--name", "alpha"]);
+        let mut command = home.command([args, &["--listen", "127.0.0.1:0", "--name", "alpha"]].concat());
         command.envs(env.iter().copied()).stdout(Stdio::piped());
         let mut child = command
             .stderr(File::create(&log).expect("make a log"))
