@@ -14,9 +14,10 @@ use posthouse_shared::clock::Clock;
 use posthouse_shared::durable::{DurableError, Files};
 use posthouse_shared::identity::NodeKey;
 use posthouse_shared::limits::Limits;
-use posthouse_shared::name::{AgentId, HostName, TeamName};
+use posthouse_shared::name::{AgentId, HostName, MessageId, TeamName};
 use posthouse_shared::supervise::Supervisor;
 use posthouse_shared::team::{Schedule, Standing};
+use posthouse_shared::wire::replies::Stage;
 use tokio::sync::watch;
 
 use crate::children::{Children, ChildrenError, Swept};
@@ -34,7 +35,7 @@ use crate::runner::environment::child_environment;
 use crate::schedule::tick;
 use crate::teammate::pause::Pauses;
 use crate::teammate::{AgentSetup, Close, Deps, Signals, Teammate};
-use crate::trace_index::{TraceIndex, TraceIndexError};
+use crate::trace_index::{TraceIndex, TraceIndexError, TraceNote};
 use crate::upkeep::upkeep;
 
 /// What left-over processes get between SIGTERM and SIGKILL.
@@ -112,6 +113,7 @@ pub struct Node;
 pub struct NodeHandle(Arc<Inner>);
 
 struct Inner {
+    host: HostName,
     deps: Arc<Deps>,
     mailboxes: Mailboxes,
     directory: Directory,
@@ -232,6 +234,7 @@ impl Node {
             socket,
         });
         let handle = NodeHandle(Arc::new(Inner {
+            host: options.host,
             deps,
             mailboxes,
             directory: options.directory,
@@ -267,6 +270,27 @@ impl NodeHandle {
     /// The post of this host.
     pub fn post(&self) -> &Post {
         &self.0.deps.post
+    }
+
+    /// What its teammates last said of themselves, where they live on a host of its own.
+    pub fn reports(&self) -> Vec<(AgentId, crate::port::Report)> {
+        self.0.deps.port.reports()
+    }
+
+    /// This host's name.
+    pub fn host(&self) -> &HostName {
+        &self.0.host
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> &std::path::Path {
+        &self.0.deps.data
+    }
+
+    /// Adds a step to a message's way.
+    pub fn note_step(&self, id: MessageId, stage: Stage) {
+        let note = TraceNote { at: self.0.deps.clock.now(), stage, detail: String::new(), host: None };
+        self.trace().step(id, note);
     }
 
     /// Where messages were.

@@ -17,6 +17,7 @@ use posthouse_shared::task::TaskStatus;
 use posthouse_shared::team::{Member, Schedule, Standing};
 use posthouse_shared::wire::Caller;
 use posthouse_shared::wire::event::What;
+use posthouse_shared::wire::replies::SendState;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -202,6 +203,7 @@ impl Service {
                 }
             }
             Decision::Host { .. } => {
+                self.know_hosts(&state)?;
                 for name in state.teams.keys() {
                     self.node()?.board_changed(name);
                 }
@@ -368,7 +370,7 @@ impl Service {
             id: DraftId::Chosen(outgoing.id),
             trace: None,
         })?;
-        if !posted.duplicate {
+        if !posted.duplicate && posted.state == SendState::Stored {
             self.stored(&posted.sealed);
         }
         Ok(())

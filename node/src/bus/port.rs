@@ -260,6 +260,10 @@ impl AuthorityPort for BusPort {
         self.say(Said::Report { agent: agent.clone(), report });
     }
 
+    fn reports(&self) -> Vec<(AgentId, Report)> {
+        BusPort::reports(self).into_iter().collect()
+    }
+
     fn event(&self, what: What) {
         self.say(Said::Event { what: Box::new(what) });
     }

@@ -173,7 +173,12 @@ impl Post {
             Delivered::Stored => {
                 self.0.setup.trace.note(
                     sealed,
-                    TraceNote { at: self.0.setup.clock.now(), stage: Stage::Stored, detail: String::new() },
+                    TraceNote {
+                        at: self.0.setup.clock.now(),
+                        stage: Stage::Stored,
+                        detail: String::new(),
+                        host: None,
+                    },
                 );
                 false
             }
@@ -194,7 +199,10 @@ impl Post {
         let new = away.outbox.put(host, &signed).map_err(|e| e.refusal())?;
         if new {
             let detail = format!("for {host}");
-            setup.trace.note(&signed, TraceNote { at: setup.clock.now(), stage: Stage::Accepted, detail });
+            setup.trace.note(
+                &signed,
+                TraceNote { at: setup.clock.now(), stage: Stage::Accepted, detail, host: None },
+            );
         }
         let id = signed.envelope.id;
         Ok(Posted { id, state: SendState::Accepted, duplicate: !new, sealed: signed })

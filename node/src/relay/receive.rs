@@ -153,7 +153,10 @@ fn take(shared: &Shared, sealed: &Sealed, marks: crate::mailbox::Marks) -> Word 
     match mailbox.deliver_at(sealed, order_at, marks) {
         Ok(Delivered::Stored) => {
             let detail = format!("from {}", envelope.from.host);
-            options.trace.note(sealed, TraceNote { at: options.clock.now(), stage: Stage::Stored, detail });
+            options.trace.note(
+                sealed,
+                TraceNote { at: options.clock.now(), stage: Stage::Stored, detail, host: None },
+            );
             options.port.event(What::MessageStored {
                 team: envelope.team.clone(),
                 id: envelope.id,

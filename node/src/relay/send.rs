@@ -12,6 +12,7 @@ use posthouse_shared::wire::replies::Stage;
 
 use super::Shared;
 use super::judge::FORGED;
+use crate::inspect::RECEIPT;
 use crate::link::Parcel;
 use crate::outbox::{Act, Due};
 use crate::trace_index::TraceNote;
@@ -139,18 +140,20 @@ pub(super) fn heard(shared: &Shared, from: &HostName, receipts: Vec<Receipt>) {
     for Receipt { id, word } in receipts {
         let Some(item) = options.outbox.get(id).filter(|item| item.host == *from) else { continue };
         let note = |stage, detail: String| {
-            options.trace.step(id, TraceNote { at: options.clock.now(), stage, detail });
+            options
+                .trace
+                .step(id, TraceNote { at: options.clock.now(), stage, detail, host: Some(from.clone()) });
         };
         let ended = match word {
             Word::Stored => {
                 if options.outbox.stored(id) {
-                    note(Stage::Stored, format!("on {from}"));
+                    note(Stage::Stored, RECEIPT.to_owned());
                 }
                 Ok(None)
             }
             Word::Quarantined => {
                 if options.outbox.stored(id) {
-                    note(Stage::Quarantined, format!("on {from}"));
+                    note(Stage::Quarantined, RECEIPT.to_owned());
                 }
                 Ok(None)
             }
@@ -169,11 +172,11 @@ pub(super) fn heard(shared: &Shared, from: &HostName, receipts: Vec<Receipt>) {
             }
             Word::Refused { code, text } => {
                 tracing::warn!(message = %id, host = %from, code, text, "the other host refuses a message for good");
-                note(Stage::Dropped, format!("refused by {from}: {text}"));
+                note(Stage::Dropped, format!("refused: {text}"));
                 options.outbox.remove(item.id)
             }
             Word::Done => {
-                note(Stage::Done, format!("on {from}"));
+                note(Stage::Done, RECEIPT.to_owned());
                 options.outbox.remove(item.id)
             }
         };
