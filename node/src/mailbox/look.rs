@@ -14,8 +14,10 @@ use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY};
 /// How many messages are where.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// To be claimed.
+    /// To be claimed, now or once what goes before it is there.
     pub ready: usize,
+    /// Those of them that are held for a lower number of their lane.
+    pub held: usize,
     /// Held.
     pub processing: usize,
     /// Ended and not pruned.
@@ -62,12 +64,26 @@ pub struct Located {
     pub marks: Marks,
 }
 
+/// A lane that holds mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The lowest message that is held.
+    pub id: MessageId,
+    /// Its lane and epoch.
+    pub key: LaneKey,
+    /// Its number.
+    pub seq: u64,
+    /// The number that has not come.
+    pub waits_for: u64,
+}
+
 impl Mailbox {
     /// How many messages are where.
     pub fn counts(&self) -> Result<Counts, MailboxError> {
         self.0.with(|loaded| {
             Ok(Counts {
                 ready: loaded.index.len(),
+                held: loaded.index.held(),
                 processing: loaded.held.len(),
                 done: loaded.done,
                 quarantined: loaded.quarantined.len() + loaded.quarantined_foreign,
@@ -124,6 +140,18 @@ impl Mailbox {
             Content::Good(message, vouched) => Ok(Some((*message, vouched))),
             Content::Bad(_) => Ok(None),
         }
+    }
+
+    /// The lowest held message of each lane that holds mail: its lane, its number, and the number that it waits for.
+    pub fn gaps(&self) -> Result<Vec<Gap>, MailboxError> {
+        self.0.with(|loaded| {
+            let gaps = loaded.index.gaps().into_iter().filter_map(|name| {
+                let place = name.place?;
+                let waits_for = loaded.index.waits_for(place.key, place.seq)?;
+                Some(Gap { id: name.id, key: place.key, seq: place.seq, waits_for })
+            });
+            Ok(gaps.collect())
+        })
     }
 
     /// When the newest mail of the lead was sent that is ready; control and what a person redelivered do not

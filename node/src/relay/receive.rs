@@ -16,7 +16,7 @@ use posthouse_shared::wire::replies::Stage;
 use super::judge::{Verdict, judge};
 use super::{Shared, send};
 use crate::link::{AckToken, Arrival, Inbound, Parcel};
-use crate::mailbox::{Delivered, MailboxError};
+use crate::mailbox::{After, Delivered, MailboxError};
 use crate::trace_index::TraceNote;
 
 const BATCH: usize = 256;
@@ -118,7 +118,7 @@ fn store(shared: &Shared, parcel: Parcel) -> Option<(HostName, Receipt)> {
     let word = match judge(&sealed, options.directory.hosts(), &options.directory, &options.host) {
         Verdict::Take(marks) => {
             shared.came_from(id, &from);
-            take(shared, &sealed, marks)
+            take(shared, &sealed, marks, parcel.after)
         }
         Verdict::Busy(retry_ms) => Word::Busy { retry_ms },
         Verdict::Refuse(code, text) => {
@@ -129,7 +129,7 @@ fn store(shared: &Shared, parcel: Parcel) -> Option<(HostName, Receipt)> {
     Some((parcel.from, Receipt { id, word }))
 }
 
-fn take(shared: &Shared, sealed: &Sealed, marks: crate::mailbox::Marks) -> Word {
+fn take(shared: &Shared, sealed: &Sealed, marks: crate::mailbox::Marks, after: Option<u64>) -> Word {
     let options = &shared.options;
     let envelope = &sealed.envelope;
     let key = options.directory.hosts().get(&envelope.from.host).map(|host| host.key);
@@ -150,7 +150,7 @@ fn take(shared: &Shared, sealed: &Sealed, marks: crate::mailbox::Marks) -> Word 
         Ok(mailbox) => mailbox,
         Err(error) => return word_of(&error, sealed),
     };
-    match mailbox.deliver_at(sealed, order_at, marks) {
+    match mailbox.deliver_at(sealed, order_at, marks, After::Open(after)) {
         Ok(Delivered::Stored) => {
             let detail = format!("from {}", envelope.from.host);
             options.trace.note(sealed, TraceNote { at: options.clock.now(), stage: Stage::Stored, detail });
@@ -202,6 +202,7 @@ fn answer(shared: &Shared, from: &HostName, asked: &Question) -> Receipt {
     let mailbox = shared.options.mailboxes.get(&asked.to);
     let stage = mailbox.and_then(|mailbox| {
         if mailbox.birth() == asked.birth {
+            mailbox.open_after(asked.lane, asked.seq, asked.after)?;
             mailbox.stage_of(asked.id, asked.lane, asked.seq)
         } else {
             Ok(None)
