@@ -125,11 +125,12 @@ impl World {
             lane: envelope.lane_key().unwrap(),
             seq: self.next[lane],
             host: HostName::new("beta").unwrap(),
+            handled: false,
         };
         if self.dice.roll(8) == 0 {
             self.refused.insert(item.id);
         }
-        self.lanes.add(item.clone(), self.now);
+        self.lanes.add(item.clone(), false, self.now);
         self.records.insert(item.id, (sealed, item));
     }
 
@@ -240,7 +241,7 @@ impl World {
         if self.dice.roll(2) == 0 {
             self.lanes = lanes();
             for (_, item) in self.records.values() {
-                self.lanes.add(item.clone(), self.now);
+                self.lanes.add(item.clone(), true, self.now);
             }
         } else {
             self.restart_receiver();
@@ -323,7 +324,9 @@ fn what_the_sender_says_is_over_is_not_waited_for() {
     let key = message("a", 1).envelope.lane_key().unwrap();
     for (seq, after) in [(9, 7), (5, 4), (6, 5)] {
         let sealed = message("a", seq);
-        mailbox.deliver_at(&sealed, sealed.envelope.created_at, Marks::NONE, After::Open(Some(after))).unwrap();
+        mailbox
+            .deliver_at(&sealed, sealed.envelope.created_at, Marks::NONE, After::Open(Some(after)))
+            .unwrap();
     }
     // 4 was refused for good, 3 is still on its way.
     mailbox.open_after(key, 5, Some(3)).unwrap();

@@ -5,6 +5,7 @@ use posthouse_node::bus::wire::{AgentOrder, Ask, Beat, Joined, News, Orders, Par
 use posthouse_node::directory::Residence;
 use posthouse_node::port::AuthorityPort;
 use posthouse_shared::codes::Code;
+use posthouse_shared::generation::Generation;
 use posthouse_shared::identity::{HostIdentity, HostPublicKey, sha256_hex};
 use posthouse_shared::name::{AgentId, AgentName, HostName};
 use posthouse_shared::refusal::Refusal;
@@ -214,7 +215,8 @@ impl Service {
         }
         let hosts =
             hosts.into_iter().map(|(name, host)| (name, host.generation, host.key.to_string())).collect();
-        Orders { news: self.news(), hosts, teams, agents, schedules }
+        let through = Generation::new(state.head.term, state.head.index);
+        Orders { news: self.news(), through, hosts, teams, agents, schedules }
     }
 
     /// All hosts whose keys are known, this one among them where it has one.

@@ -56,17 +56,9 @@ impl Service {
             trace: None,
         };
         let posted = self.node()?.post().send(draft)?;
-        let envelope = &posted.sealed.envelope;
-        if !posted.duplicate {
-            self.stored(&posted.sealed);
-        }
+        self.posted(&posted);
         let reads = agents::reads(&sight, recipient, of_lead);
-        self.answer_with(SendReply {
-            id: envelope.id,
-            state: posted.state,
-            reads,
-            duplicate: posted.duplicate,
-        })
+        self.answer_with(SendReply { id: posted.id, state: posted.state, reads, duplicate: posted.duplicate })
     }
 
     /// Reads an inbox: the lead's own is handed out under leases, any other is only looked at.

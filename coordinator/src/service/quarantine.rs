@@ -76,7 +76,7 @@ impl Service {
                 trace: None,
             };
             match self.node()?.post().send(draft) {
-                Ok(posted) => self.stored(&posted.sealed),
+                Ok(posted) => self.posted(&posted),
                 // The sender is gone, or is the system itself.
                 Err(refusal) if matches!(refusal.code, Code::UnknownAgent | Code::AgentShutdown) => {}
                 Err(refusal) => return Err(refusal.effect("nothing was dropped")),

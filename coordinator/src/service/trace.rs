@@ -2,13 +2,13 @@
 //! has them.
 
 use posthouse_node::mailbox::{Located, Mailbox, MailboxError};
+use posthouse_node::post::Posted;
 use posthouse_node::trace_index::{TraceNote, Traced};
 use posthouse_shared::codes::Code;
 use posthouse_shared::message::Sealed;
 use posthouse_shared::name::{AgentId, MessageId};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::wire::Caller;
-use posthouse_shared::wire::event::What;
 use posthouse_shared::wire::replies::{Stage, TraceReply, TraceStep};
 use serde_json::Value;
 
@@ -96,20 +96,11 @@ impl Service {
         self.traced(caller, wanted).map(|reply| (reply.id, reply.state))
     }
 
-    /// A message was stored: followers and the trace are told.
-    pub(super) fn stored(&self, sealed: &Sealed) {
-        let envelope = &sealed.envelope;
-        self.0.setup.events.publish(
-            self.now(),
-            What::MessageStored {
-                team: envelope.team.clone(),
-                id: envelope.id,
-                kind: envelope.kind,
-                from: envelope.from.agent.to_string(),
-                to: envelope.to.agent.clone(),
-                host: self.host().clone(),
-            },
-        );
+    /// A message was sent: followers are told how far it is, where that is news.
+    pub(super) fn posted(&self, posted: &Posted) {
+        if let Some(what) = posted.event(self.host()) {
+            self.0.setup.events.publish(self.now(), what);
+        }
         self.live().bump();
     }
 

@@ -182,6 +182,9 @@ pub struct Part {
 pub struct Orders {
     /// How far the authority was.
     pub news: News,
+    /// The journal's end when they were made: all grants up to it are in them.
+    #[serde(default)]
+    pub through: Generation,
     /// All hosts: grant and public key.
     pub hosts: Vec<(HostName, Generation, String)>,
     /// All teams, with all their members.

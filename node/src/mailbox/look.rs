@@ -9,7 +9,7 @@ use posthouse_shared::wire::replies::Stage;
 use super::content::Content;
 use super::error::MailboxError;
 use super::name::{Class, FileName, Marks, Place};
-use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY};
+use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY, State};
 
 /// How many messages are where.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -142,16 +142,17 @@ impl Mailbox {
         }
     }
 
-    /// The lowest held message of each lane that holds mail: its lane, its number, and the number that it waits for.
+    /// The lowest held message of each lane that holds mail.
     pub fn gaps(&self) -> Result<Vec<Gap>, MailboxError> {
-        self.0.with(|loaded| {
-            let gaps = loaded.index.gaps().into_iter().filter_map(|name| {
-                let place = name.place?;
-                let waits_for = loaded.index.waits_for(place.key, place.seq)?;
-                Some(Gap { id: name.id, key: place.key, seq: place.seq, waits_for })
-            });
-            Ok(gaps.collect())
-        })
+        self.0.with(|loaded| Ok(gaps(loaded)))
+    }
+
+    /// The same where the names are in memory; nothing where they are not.
+    pub fn gaps_in_memory(&self) -> Vec<Gap> {
+        match &*self.0.lock_state() {
+            State::Loaded(loaded) => gaps(loaded),
+            State::Cold | State::Gone => Vec::new(),
+        }
     }
 
     /// When the newest mail of the lead was sent that is ready; control and what a person redelivered do not
@@ -198,6 +199,15 @@ impl Inner {
         })?;
         Ok(())
     }
+}
+
+fn gaps(loaded: &Loaded) -> Vec<Gap> {
+    let gaps = loaded.index.gaps().into_iter().filter_map(|name| {
+        let place = name.place?;
+        let waits_for = loaded.index.waits_for(place.key, place.seq)?;
+        Some(Gap { id: name.id, key: place.key, seq: place.seq, waits_for })
+    });
+    gaps.collect()
 }
 
 fn in_memory(

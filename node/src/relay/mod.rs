@@ -6,7 +6,9 @@
 //! | `send` | publishes what is due, asks about what is not done, hears receipts |
 //! | `receive` | stores what arrives, always acknowledges, answers questions |
 //! | `judge` | whose message it is, and whether it is for here |
+//! | `follow` | what a change of the directory means for what waits |
 
+mod follow;
 mod judge;
 mod receive;
 mod send;
@@ -103,6 +105,7 @@ impl Relay {
         let tasks = Supervisor::new();
         tasks.start("relay send", send::run(Arc::clone(&shared), tasks.closing()));
         tasks.start("relay receive", receive::run(Arc::clone(&shared), tasks.closing()));
+        tasks.start("relay follow", follow::run(Arc::clone(&shared), tasks.closing()));
         tasks.start("relay settled", tell_settled(shared, settled, tasks.closing()));
         Ok(RelayHandle { tasks, outbox })
     }
