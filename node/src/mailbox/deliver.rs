@@ -15,7 +15,7 @@ use posthouse_shared::wire::replies::Stage;
 
 use super::error::MailboxError;
 use super::name::{Class, FileName, Marks, Place};
-use super::{Inner, Key, Loaded, Mailbox, READY};
+use super::{Inner, Key, Loaded, Mailbox, News, READY};
 
 /// What became of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub enum Delivered {
     /// It was taken before; this is where it is now. Nothing was written.
     Duplicate(Stage),
 }
+
+/// A process that only delivers hears nothing of the others' deliveries. After this share of a full mailbox it
+/// reads the names anew, so that the limit of all processes together is passed by no more than that each.
+const UNWATCHED_SHARE: u32 = 16;
 
 /// What goes before a message in its lane, as its sender says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,14 +194,17 @@ impl Inner {
             state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let loaded = self.loaded(&mut state)?;
-        let opened = loaded.goes_after(name, after);
-        if loaded.seen.contains(name) {
-            let stage = loaded.stage(name);
-            drop(state);
-            if opened {
-                self.bump();
+        if loaded.goes_after(name, after) {
+            self.bump();
+        }
+        if loaded.news == News::NotAsked {
+            loaded.unwatched = loaded.unwatched.saturating_add(1);
+            if loaded.unwatched > self.limits().ready_per_mailbox / UNWATCHED_SHARE {
+                self.rescan(loaded)?;
             }
-            return Ok(Took::Duplicate(stage));
+        }
+        if loaded.seen.contains(name) {
+            return Ok(Took::Duplicate(loaded.stage(name)));
         }
         loaded.admit(name, self)?;
         loaded.in_flight.insert(Key::of(name));
