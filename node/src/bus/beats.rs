@@ -85,5 +85,7 @@ async fn take(node: &NodeHandle, port: &BusPort, boot: u64, draining: bool) -> B
         mail
     });
     let mail = counted.await.unwrap_or_default();
-    Beat { boot, mail, reports: port.reports().into_iter().collect(), waiting: Vec::new(), draining }
+    let waiting = node.on_the_way_to().into_iter();
+    let waiting = waiting.map(|(to, n)| (to, u64::try_from(n).unwrap_or(u64::MAX))).collect();
+    Beat { boot, mail, reports: port.reports().into_iter().collect(), waiting, draining }
 }

@@ -335,6 +335,17 @@ impl Lanes {
         self.timers.first().map(|(at, _, _)| *at)
     }
 
+    /// How many the bus has never taken since the start.
+    pub fn unpublished(&self) -> usize {
+        let entries = self.lanes.values().flat_map(BTreeMap::values);
+        let waits = |entry: &&Entry| match entry.phase {
+            Phase::Fresh => true,
+            Phase::Waiting { acked, .. } => !acked && entry.attempt == 1,
+            Phase::Stored { .. } => false,
+        };
+        entries.filter(waits).count()
+    }
+
     /// How much is on its way. Looks at everything.
     pub fn counts(&self, now: Duration) -> OutboxCounts {
         let mut counts = OutboxCounts::default();

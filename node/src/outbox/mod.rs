@@ -88,6 +88,8 @@ struct Inner {
     /// Whose lane it is, as far as a record was seen.
     recipients: Mutex<HashMap<LaneHash, AgentId>>,
     changes: watch::Sender<u64>,
+    /// Rises with what the bus takes.
+    published: watch::Sender<u64>,
     tmp: AtomicU64,
 }
 
@@ -126,6 +128,7 @@ impl Outbox {
             lanes: Mutex::new(lanes),
             recipients: Mutex::default(),
             changes: watch::Sender::new(0),
+            published: watch::Sender::new(0),
             tmp: AtomicU64::new(0),
         })))
     }
@@ -251,6 +254,9 @@ impl Outbox {
     /// What the bus said to a try.
     pub fn published(&self, id: MessageId, taken: bool) {
         self.0.lock().published(id, taken);
+        if taken {
+            self.0.published.send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 
     /// The bus is back.
@@ -280,6 +286,11 @@ impl Outbox {
         self.0.lock().counts(self.0.clock.boot())
     }
 
+    /// How many messages the bus has never taken since the start.
+    pub fn unpublished(&self) -> usize {
+        self.0.lock().unpublished()
+    }
+
     /// How much is on its way to each host, and since when. Looks at everything.
     pub fn by_host(&self) -> BTreeMap<HostName, OutboxCounts> {
         self.0.lock().by_host(self.0.clock.boot())
@@ -302,6 +313,17 @@ impl Outbox {
     /// Bumps whenever something changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
+    }
+
+    /// Until the bus has taken everything once. Cancel-safe.
+    pub async fn drained(&self) {
+        let (mut changes, mut published) = (self.changes(), self.0.published.subscribe());
+        while self.unpublished() > 0 {
+            tokio::select! {
+                _ = changes.changed() => {}
+                _ = published.changed() => {}
+            }
+        }
     }
 
     /// Its directory.
