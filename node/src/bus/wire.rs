@@ -200,6 +200,9 @@ pub struct Orders {
     pub news: News,
     /// The host that leads.
     pub leader: HostName,
+    /// The journal's end when they were made: all grants up to it are in them.
+    #[serde(default)]
+    pub through: Generation,
     /// All hosts: grant and public key.
     pub hosts: Vec<(HostName, Generation, String)>,
     /// All teams, with all their members.
