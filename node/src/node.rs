@@ -26,7 +26,7 @@ use crate::host_keys::KeysError;
 use crate::link::HostLink;
 use crate::local::{LocalError, Tokens, serve};
 use crate::mailbox::{Incarnation, Mailbox, MailboxError, Mailboxes, Setup};
-use crate::outbox::{Outbox, OutboxError, Pace};
+use crate::outbox::{Outbox, OutboxCounts, OutboxError, Pace};
 use crate::port::AuthorityPort;
 use crate::post::{Away, GroupError, Post, PostSetup};
 use crate::relay::{Relay, RelayHandle, RelayOptions};
@@ -318,6 +318,16 @@ impl NodeHandle {
         self.0.relay.as_ref()
     }
 
+    /// What is on its way to each other host, and since when; nothing where this host is the only one.
+    pub fn on_the_way(&self) -> BTreeMap<HostName, OutboxCounts> {
+        self.0.relay.as_ref().map(|relay| relay.outbox().by_host()).unwrap_or_default()
+    }
+
+    /// How many messages of this host are on their way to each recipient on another: accepted, and not done.
+    pub fn on_the_way_to(&self) -> BTreeMap<AgentId, usize> {
+        self.0.relay.as_ref().map(|relay| relay.outbox().by_recipient()).unwrap_or_default()
+    }
+
     /// What the start found left over.
     pub fn swept(&self) -> Swept {
         self.0.swept
@@ -413,12 +423,14 @@ impl NodeHandle {
             begins
         });
         self.tell_closing();
-        let within = grace + CLOSE_MARGIN;
+        let (begun, within) = (self.0.deps.clock.boot(), grace + CLOSE_MARGIN);
         let mut well = self.0.teammates.close(within).await;
         well &= self.0.ticking.close(CLOSE_MARGIN).await;
         well &= self.0.serving.close(CLOSE_MARGIN).await;
         if let Some(relay) = &self.0.relay {
-            well &= relay.close(CLOSE_MARGIN).await;
+            // What the turns have left of the grace.
+            let drain = grace.saturating_sub(self.0.deps.clock.boot().saturating_sub(begun));
+            well &= relay.close(drain, CLOSE_MARGIN).await;
         }
         well &= self.0.runners.close(CLOSE_MARGIN).await;
         let children = self.0.children.clone();

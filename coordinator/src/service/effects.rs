@@ -11,13 +11,13 @@ use std::time::Duration;
 use posthouse_node::post::{Draft, DraftId};
 use posthouse_node::teammate::AgentSetup;
 use posthouse_shared::codes::Code;
+use posthouse_shared::generation::Generation;
 use posthouse_shared::name::{AgentId, AgentName, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::task::TaskStatus;
 use posthouse_shared::team::{Member, Schedule, Standing};
 use posthouse_shared::wire::Caller;
 use posthouse_shared::wire::event::What;
-use posthouse_shared::wire::replies::SendState;
 use tokio::runtime::Handle;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -107,6 +107,7 @@ impl Service {
                 self.0.inboxes.recover(&mailbox).map_err(|e| e.refusal())?;
             }
         }
+        self.node()?.directory().set_through(Generation::new(state.head.term, state.head.index));
         self.forget_deleted(state)?;
         let sent_all = self.store_unsent(state);
         for (name, team) in state.teams.iter() {
@@ -216,6 +217,7 @@ impl Service {
         if concerns_hosts(&entry.decision) {
             self.0.orders.send_modify(|index| *index = (*index).max(entry.index));
         }
+        self.node()?.directory().set_through(Generation::new(entry.term, entry.index));
         if self.store_unsent(&state) {
             self.0.carried_out.send_modify(|through| *through = (*through).max(entry.index));
         }
@@ -370,9 +372,7 @@ impl Service {
             id: DraftId::Chosen(outgoing.id),
             trace: None,
         })?;
-        if !posted.duplicate && posted.state == SendState::Stored {
-            self.stored(&posted.sealed);
-        }
+        self.posted(&posted);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use posthouse_node::bus::wire::{AgentOrder, Ask, Beat, Joined, News, Orders, Par
 use posthouse_node::directory::Residence;
 use posthouse_node::port::{AuthorityPort, Report};
 use posthouse_shared::codes::Code;
+use posthouse_shared::generation::Generation;
 use posthouse_shared::identity::{HostIdentity, HostPublicKey, sha256_hex};
 use posthouse_shared::name::{AgentId, AgentName, HostName};
 use posthouse_shared::refusal::Refusal;
@@ -229,7 +230,8 @@ impl Service {
         }
         let hosts =
             hosts.into_iter().map(|(name, host)| (name, host.generation, host.key.to_string())).collect();
-        Orders { news: self.news(), leader: self.host().clone(), hosts, teams, agents, schedules }
+        let through = Generation::new(state.head.term, state.head.index);
+        Orders { news: self.news(), through, leader: self.host().clone(), hosts, teams, agents, schedules }
     }
 
     /// All hosts whose keys are known, this one among them where it has one.

@@ -11,7 +11,7 @@ use posthouse_shared::name::{AgentId, HostName, MessageId};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::{HostState, Member, Standing};
 use posthouse_shared::wire::Caller;
-use posthouse_shared::wire::replies::{BriefReply, InboxReply, SendReply, SendState};
+use posthouse_shared::wire::replies::{BriefReply, InboxReply, SendReply};
 use posthouse_shared::wire::requests::Request;
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -59,17 +59,9 @@ impl Service {
             trace: None,
         };
         let posted = self.node()?.post().send(draft)?;
-        let envelope = &posted.sealed.envelope;
-        if !posted.duplicate && posted.state == SendState::Stored {
-            self.stored(&posted.sealed);
-        }
+        self.posted(&posted);
         let reads = self.reads(&sight, recipient, of_lead);
-        self.answer_with(SendReply {
-            id: envelope.id,
-            state: posted.state,
-            reads,
-            duplicate: posted.duplicate,
-        })
+        self.answer_with(SendReply { id: posted.id, state: posted.state, reads, duplicate: posted.duplicate })
     }
 
     /// Reads an inbox: the lead's own is handed out under leases, any other is only looked at.

@@ -114,6 +114,7 @@ impl Service {
     /// A service whose node is not there yet: it answers what needs none.
     pub fn new(setup: Setup) -> Self {
         let live = Live::default();
+        let beats = Beats::new(&setup.limits);
         let inboxes = Inboxes::new(setup.files.clone(), setup.data.clone(), Arc::clone(&setup.clock));
         Self(Arc::new(Inner {
             setup,
@@ -121,7 +122,7 @@ impl Service {
             live,
             inboxes,
             carried_out: watch::Sender::new(0),
-            beats: Beats::default(),
+            beats,
             hosts: OnceLock::new(),
             orders: watch::Sender::new(0),
         }))

@@ -8,7 +8,7 @@ use posthouse_shared::codes::Code;
 use posthouse_shared::message::Kind;
 use posthouse_shared::name::{AgentId, HostName, MessageId};
 use posthouse_shared::refusal::Refusal;
-use posthouse_shared::wire::replies::{AttentionReply, HostsReply, QuarantineReply, Quarantined, SendState};
+use posthouse_shared::wire::replies::{AttentionReply, HostsReply, QuarantineReply, Quarantined};
 use serde_json::Value;
 
 use super::Service;
@@ -71,8 +71,7 @@ impl Service {
                 trace: None,
             };
             match self.node()?.post().send(draft) {
-                Ok(posted) if posted.state == SendState::Stored => self.stored(&posted.sealed),
-                Ok(_) => {}
+                Ok(posted) => self.posted(&posted),
                 // The sender is gone, or is the system itself.
                 Err(refusal) if matches!(refusal.code, Code::UnknownAgent | Code::AgentShutdown) => {}
                 Err(refusal) => return Err(refusal.effect("nothing was dropped")),

@@ -2,12 +2,11 @@
 //! has them.
 
 use posthouse_node::inspect::{Look, RECEIPT, Way};
+use posthouse_node::post::Posted;
 use posthouse_shared::codes::Code;
-use posthouse_shared::message::Sealed;
 use posthouse_shared::name::{AgentId, HostName, MessageId};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::wire::Caller;
-use posthouse_shared::wire::event::What;
 use posthouse_shared::wire::replies::{Stage, TraceReply, TraceStep};
 use serde_json::Value;
 
@@ -113,20 +112,11 @@ impl Service {
         self.traced(caller, wanted).map(|reply| (reply.id, reply.state))
     }
 
-    /// A message was stored: followers and the trace are told.
-    pub(super) fn stored(&self, sealed: &Sealed) {
-        let envelope = &sealed.envelope;
-        self.0.setup.events.publish(
-            self.now(),
-            What::MessageStored {
-                team: envelope.team.clone(),
-                id: envelope.id,
-                kind: envelope.kind,
-                from: envelope.from.agent.to_string(),
-                to: envelope.to.agent.clone(),
-                host: self.host().clone(),
-            },
-        );
+    /// A message was sent: followers are told how far it is, where that is news.
+    pub(super) fn posted(&self, posted: &Posted) {
+        if let Some(what) = posted.event(self.host()) {
+            self.0.setup.events.publish(self.now(), what);
+        }
         self.live().bump();
     }
 

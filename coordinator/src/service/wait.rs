@@ -55,11 +55,8 @@ impl Service {
                     look(&sight, &asked, |id| s.stage_of(&caller, id))
                 })
                 .await?;
-            // Members are looked at one after the other: what moved meanwhile may have been missed by all looks.
-            let moved = matches!(condition, Condition::TeamSettled)
-                && (changes.has_changed().unwrap_or(false) || carried_out.has_changed().unwrap_or(false));
-            let state = match seen {
-                Look::Holds(state) | Look::Never(state) if moved => state,
+            let moved = changes.has_changed().unwrap_or(false) || carried_out.has_changed().unwrap_or(false);
+            let state = match if moved { seen.after_moves(&condition) } else { seen } {
                 Look::Holds(state) => return self.answer_with(WaitReply { holds: true, state }),
                 Look::Never(why) => {
                     return Err(Refusal::new(
@@ -98,7 +95,7 @@ impl Service {
         }
         let mut first = None;
         loop {
-            let (outgoing, silent) = self.refresh(state, name)?;
+            let (waiting, silent) = self.refresh(state, name)?;
             let waited = |host: &HostName| {
                 let mut there = team.members.values().filter(|m| m.host == *host && Sight::is_run(m));
                 there.any(|member| member.standing != Standing::Shutdown)
@@ -106,10 +103,20 @@ impl Service {
             if let Some(host) = silent.iter().find(|host| waited(host)) {
                 return Ok(Some(Look::NotYet(format!("host {host} {}", self.how(host)))));
             }
-            if outgoing.unstored > 0 {
-                return Ok(Some(Look::NotYet(format!("{} on the way", count(outgoing.unstored, "message")))));
-            }
             let sight = self.sight(state, name, team)?;
+            // What lies in its recipient's mailbox is judged there.
+            for (to, on_the_way) in waiting {
+                let to = sight.member(to.agent.as_str());
+                let Some(to) = to.filter(|to| Sight::is_run(to) && to.standing != Standing::Shutdown) else {
+                    continue;
+                };
+                let mail = sight.mail_of(to);
+                let there = mail.ready + mail.processing + mail.quarantined;
+                if on_the_way > there {
+                    let left = count(on_the_way - there, "message");
+                    return Ok(Some(Look::NotYet(format!("{left} on the way to {}", to.name))));
+                }
+            }
             let seen =
                 look(&sight, &Condition::TeamSettled, |_| Err(Refusal::new(Code::Internal, "no message")))?;
             let told = |sight: &Sight<'_>| -> Vec<_> {

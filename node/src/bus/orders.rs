@@ -151,6 +151,7 @@ impl Follower {
         for gone in self.teams.difference(&teams) {
             directory.remove_team(gone);
         }
+        directory.set_through(orders.through);
         self.put_away(&teams).await?;
         let mut failed = None;
         for order in orders.agents {

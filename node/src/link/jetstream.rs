@@ -43,6 +43,7 @@ const CONSUMERS_MAX: i32 = 2_000;
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
 const AFTER: &str = "Ph-After";
+const HANDLED: &str = "Ph-Handled";
 /// The oldest server that will do.
 const SERVER: (u64, u64) = (2, 14);
 
@@ -225,6 +226,9 @@ impl Link for NatsLink {
             if let Some(after) = parcel.after {
                 message = message.header(AFTER, after.to_string().as_str());
             }
+            if parcel.handled {
+                message = message.header(HANDLED, "maybe");
+            }
             // In this order; only the answers are awaited together.
             waiting.push(self.context.send_publish(subject, message).await);
         }
@@ -366,6 +370,7 @@ fn arrival(to: &HostName, message: jetstream::Message) -> Option<Arrival> {
         control,
         msg_id: header("Nats-Msg-Id").unwrap_or_default(),
         after: header(AFTER).and_then(|text| text.parse().ok()),
+        handled: header(HANDLED).is_some(),
         bytes: message.payload.to_vec(),
     };
     let token = AckToken(message.reply.as_ref()?.to_string());

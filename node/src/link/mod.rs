@@ -42,6 +42,8 @@ pub struct Parcel {
     pub msg_id: String,
     /// The highest lower number of its lane that is not done.
     pub after: Option<u64>,
+    /// An earlier home of the recipient may have handled it.
+    pub handled: bool,
     /// The sealed envelope.
     pub bytes: Vec<u8>,
 }

@@ -16,12 +16,11 @@ use super::error::MailboxError;
 use super::index::Builder;
 use super::name::FileName;
 use super::quarantine::{REASON_SUFFIX, Reason, id_of_foreign};
-use super::{DONE, Inner, Key, Loaded, PROCESSING, QUARANTINE, READY, TMP};
+use super::{DONE, Inner, Key, Loaded, News, PROCESSING, QUARANTINE, READY, TMP};
 
 impl Inner {
-    /// Reads the names of all states. The watch is set before, so that no file is missed in between.
-    pub(super) fn load(&self) -> Result<Loaded, MailboxError> {
-        let watched = self.core.watcher.watch(&self.dir.join(READY));
+    /// Reads the names of all states. A watch is set before, so that no file is missed in between.
+    pub(super) fn load(&self, news: News) -> Result<Loaded, MailboxError> {
         self.sweep_tmp()?;
         let cursors = Seen::read(self.files(), &self.dir)?;
         let mut foreign: Vec<(&'static str, OsString)> = Vec::new();
@@ -45,7 +44,7 @@ impl Inner {
             Some(parsed) if parsed.holder.is_none() => ready.push(&parsed),
             Some(_) | None => foreign.push((READY, name.to_owned())),
         })?;
-        let (index, mut twice) = ready.finish();
+        let (mut index, mut twice) = ready.finish();
         let mut seen = Seen::default();
         for names in [&done, &quarantine, &held] {
             twice |= seen.insert_all(names);
@@ -54,9 +53,10 @@ impl Inner {
         twice |= held.iter().any(|name| cursors.contains(name));
         twice |= !cursors.is_empty() && index.all().any(|name| cursors.contains(&name));
         if twice && self.settle_twins(&cursors)? {
-            return self.load();
+            return self.load(news);
         }
         seen.merge(&cursors);
+        index.unhold(&seen);
         let mut loaded = Loaded {
             index,
             seen,
@@ -67,7 +67,8 @@ impl Inner {
             in_flight: HashSet::new(),
             busy: HashMap::new(),
             used: self.core.setup.clock.boot(),
-            watched,
+            news,
+            unwatched: 0,
         };
         for (state, name) in foreign {
             // On a full or read-only disk they stay where they are: the messages beside them can be read.
@@ -162,6 +163,7 @@ impl Inner {
         for name in names {
             self.noticed(loaded, &name)?;
         }
+        loaded.unwatched = 0;
         Ok(())
     }
 
@@ -171,7 +173,8 @@ impl Inner {
         let Some(name) = FileName::parse(raw).filter(|name| name.holder.is_none()) else {
             return self.take_in(loaded, READY, raw);
         };
-        let known = loaded.in_flight.contains(&Key::of(&name)) || loaded.index.get(&name).is_some();
+        let indexed = loaded.index.get(&name).is_some_and(|known| known.outside() == name.outside());
+        let known = loaded.in_flight.contains(&Key::of(&name)) || indexed;
         let path = self.dir.join(READY).join(raw);
         if known || !self.files().exists(&path) {
             return Ok(false);
@@ -180,9 +183,8 @@ impl Inner {
             self.quarantine_file(loaded, &path, &format!("twin-{name}"), None, &Reason::duplicate())?;
             return Ok(false);
         }
-        loaded.seen.insert(&name);
         loaded.quarantined.remove(&name.id);
-        Ok(loaded.index.insert(&name))
+        Ok(loaded.came(&name))
     }
 
     /// Whether a message that was taken before is settled or held: if not, another process gave it back.
@@ -230,8 +232,7 @@ impl Inner {
             Err(error) => return Err(error.into()),
         }
         self.files().point("mailbox.adopt.renamed");
-        loaded.seen.insert(&name);
-        Ok(loaded.index.insert(&name))
+        Ok(loaded.came(&name))
     }
 
     /// The name under which a foreign file is delivered. What carries our own hash gets its own place back;
