@@ -12,7 +12,7 @@ use posthouse_node::post::{Draft, DraftId};
 use posthouse_node::teammate::AgentSetup;
 use posthouse_shared::codes::Code;
 use posthouse_shared::generation::Generation;
-use posthouse_shared::name::{AgentId, AgentName, TeamName};
+use posthouse_shared::name::{AgentId, AgentName, TaskId, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::task::TaskStatus;
 use posthouse_shared::team::{Member, Schedule, Standing};
@@ -23,7 +23,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::Service;
 use super::hosts::residence;
-use crate::authority::{Command, Decision, Outgoing, Reply, State, Team};
+use crate::authority::{Command, Decision, HostChange, Outgoing, Reply, State, Team};
 use crate::journal::Entry;
 use crate::view::Sight;
 
@@ -203,8 +203,11 @@ impl Service {
                     self.house(&state, name, team)?;
                 }
             }
-            Decision::Host { .. } => {
+            Decision::Host { what } => {
                 self.know_hosts(&state)?;
+                if let HostChange::Lost { released, .. } = what {
+                    self.tell_released(&state, released);
+                }
                 for name in state.teams.keys() {
                     self.node()?.board_changed(name);
                 }
@@ -222,6 +225,20 @@ impl Service {
             self.0.carried_out.send_modify(|through| *through = (*through).max(entry.index));
         }
         Ok(())
+    }
+
+    /// That tasks are pending again because their owners' host is lost.
+    fn tell_released(&self, state: &State, released: &[(TeamName, TaskId)]) {
+        for (name, id) in released {
+            let Some(task) = state.team(name).and_then(|team| team.board.get(id)) else { continue };
+            self.tell(What::TaskChanged {
+                team: name.clone(),
+                task: id.clone(),
+                status: TaskStatus::Pending,
+                owner: task.owner.clone(),
+                generation: task.generation,
+            });
+        }
     }
 
     /// The keys of all hosts, and that hosts have to ask for their orders.

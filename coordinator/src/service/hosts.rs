@@ -67,7 +67,7 @@ impl Service {
     /// Makes a join token. Its hash is journaled at return; the token itself is kept nowhere.
     pub(super) async fn host_token(&self, caller: Caller, replace: Option<String>) -> Result<Value, Refusal> {
         let Some(nats) = self.0.setup.nats.clone() else {
-            return Err(Refusal::new(Code::BadRequest, "this coordinator takes no other hosts")
+            return Err(Refusal::new(Code::NoBus, "this coordinator takes no other hosts")
                 .cause("it was started with posthouse up, without NATS")
                 .effect("no token was made")
                 .next("posthouse serve --nats nats://127.0.0.1:4222"));
