@@ -14,7 +14,7 @@ use posthouse_shared::wire::replies::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::bus::wire::{MailCounts, Outgoing};
+use crate::bus::wire::MailCounts;
 use crate::mailbox::{self, Claimed, Located, Mailbox, MailboxError, Marks, Peeked};
 use crate::node::NodeHandle;
 use crate::port::Report;
@@ -61,8 +61,8 @@ pub struct Rest {
     pub mail: Vec<(AgentId, MailCounts)>,
     /// What its teammates here last said.
     pub reports: Vec<(AgentId, Report)>,
-    /// What is on its way from here, of all teams.
-    pub outgoing: Outgoing,
+    /// What is on its way from here to members elsewhere: accepted, and not done.
+    pub waiting: Vec<(AgentId, u64)>,
 }
 
 /// A quarantined file, and who is told when it is dropped.
@@ -112,7 +112,8 @@ impl NodeHandle {
             Look::Rest { team } => {
                 let mut reports = self.reports();
                 reports.retain(|(agent, _)| agent.team == team);
-                value(&Rest { mail: self.mail_counts(Some(&team)), reports, outgoing: self.outgoing() })
+                let (mail, waiting) = (self.mail_counts(Some(&team)), self.waiting(Some(&team)));
+                value(&Rest { mail, reports, waiting })
             }
             Look::Show { agent, id } => value(&self.show_quarantined(&agent, id)?),
             Look::Redeliver { agent, id, turn } => value(&self.redeliver(&agent, id, turn)?),
@@ -151,17 +152,12 @@ impl NodeHandle {
         mail
     }
 
-    /// What is on its way to other hosts.
-    pub fn outgoing(&self) -> Outgoing {
-        let Some(counts) = self.relay().map(|relay| relay.outbox().counts()) else {
-            return Outgoing::default();
-        };
-        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        Outgoing {
-            unstored: count(counts.unstored),
-            undone: count(counts.undone),
-            oldest_unstored_ms: u64::try_from(counts.oldest_unstored.as_millis()).unwrap_or(u64::MAX),
-        }
+    /// How many messages of this host are on their way to each recipient on another, of one team or all: accepted,
+    /// and not done.
+    pub fn waiting(&self, team: Option<&TeamName>) -> Vec<(AgentId, u64)> {
+        let all = self.on_the_way_to().into_iter();
+        let asked = all.filter(|(to, _)| team.is_none_or(|team| to.team == *team));
+        asked.map(|(to, n)| (to, u64::try_from(n).unwrap_or(u64::MAX))).collect()
     }
 
     /// A log from byte `after` on, with 0 its end. One that was turned over is shorter than `after` and is given

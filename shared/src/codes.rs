@@ -159,10 +159,10 @@ codes! {
         "Start the NATS server with JetStream: `nats-server --jetstream`, or a `jetstream` block in its configuration; an account needs it too.";
     BusForbidden = 604 Refused "the NATS server does not permit it"
         "The user of this connection may not use JetStream, or the subjects below `ph.`. The coordinator makes streams and consumers; hosts need less.";
-    NoOtherHosts = 606 Refused "this coordinator takes no other hosts"
-        "It was started with `posthouse up`, which needs no NATS and has one host. `posthouse serve --nats URL` on the same data directory brings its teams along and takes others.";
     BusFull = 605 Refused "the NATS server has no room"
         "Its JetStream storage, or the limit of its account, is used up. Mail waits in the outboxes meanwhile; nothing is lost.";
+    NoBus = 606 Refused "this coordinator takes no other hosts"
+        "It was started with `posthouse up`, which is one host. End it, and start `posthouse serve --nats URL` on the same data directory: its team comes along.";
 }
 
 impl Code {

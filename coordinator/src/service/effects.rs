@@ -201,12 +201,10 @@ impl Service {
                 }
             }
             Decision::Host { what } => {
-                if let HostChange::Lost { released, .. } = what {
-                    released
-                        .iter()
-                        .for_each(|(team, id)| self.tell_task(&state, team, id, TaskStatus::Pending));
-                }
                 self.know_hosts(&state)?;
+                if let HostChange::Lost { released, .. } = what {
+                    self.tell_released(&state, released);
+                }
                 for name in state.teams.keys() {
                     self.node()?.board_changed(name);
                 }
@@ -224,6 +222,13 @@ impl Service {
             self.0.carried_out.send_modify(|through| *through = (*through).max(entry.index));
         }
         Ok(())
+    }
+
+    /// That tasks are pending again because their owners' host is lost.
+    fn tell_released(&self, state: &State, released: &[(TeamName, TaskId)]) {
+        for (name, id) in released {
+            self.tell_task(state, name, id, TaskStatus::Pending);
+        }
     }
 
     /// The keys of all hosts, and that hosts have to ask for their orders.

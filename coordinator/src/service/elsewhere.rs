@@ -1,10 +1,11 @@
 //! Questions about what lies on the disk of another host: asked there. One that cannot be reached is refused with
 //! what was last known of it and how old that is.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use posthouse_node::bus::ask::{Asker, NoAnswer};
-use posthouse_node::bus::wire::{Outgoing, looks};
+use posthouse_node::bus::wire::looks;
 use posthouse_node::inspect::{Look, Rest};
 use posthouse_shared::codes::Code;
 use posthouse_shared::name::{AgentId, HostName, TeamName};
@@ -123,23 +124,25 @@ impl Service {
     }
 
     /// Asks the hosts of a team how its teammates are now, so that what is then seen is not older than this
-    /// call. Answers what is on its way from all of them, this one too; those that could not be asked are named.
+    /// call. Answers how many messages are on their way to each member from another host; hosts that could not be
+    /// asked are named.
     pub(super) fn refresh(
         &self,
         state: &State,
         team: &TeamName,
-    ) -> Result<(Outgoing, Vec<HostName>), Refusal> {
-        let own = self.node()?.outgoing();
-        let (mut all, mut silent) = (own, Vec::new());
-        let Some(members) = state.team(team) else { return Ok((all, silent)) };
+    ) -> Result<(BTreeMap<AgentId, u64>, Vec<HostName>), Refusal> {
+        let mut waiting: BTreeMap<AgentId, u64> = self.node()?.waiting(Some(team)).into_iter().collect();
+        let mut silent = Vec::new();
+        let Some(members) = state.team(team) else { return Ok((waiting, silent)) };
         for host in self.other_hosts(state) {
             if !members.members.values().any(|member| member.host == host) {
                 continue;
             }
             match self.ask_host::<Rest>(&host, Look::Rest { team: team.clone() }) {
                 Ok(rest) => {
-                    all.unstored += rest.outgoing.unstored;
-                    all.undone += rest.outgoing.undone;
+                    for (to, n) in &rest.waiting {
+                        *waiting.entry(to.clone()).or_default() += n;
+                    }
                     for (agent, report) in &rest.reports {
                         self.hear(state, &host, agent, report);
                     }
@@ -149,6 +152,6 @@ impl Service {
                 Err(refusal) => return Err(refusal),
             }
         }
-        Ok((all, silent))
+        Ok((waiting, silent))
     }
 }

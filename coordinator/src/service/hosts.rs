@@ -67,7 +67,7 @@ impl Service {
     /// Makes a join token. Its hash is journaled at return; the token itself is kept nowhere.
     pub(super) async fn host_token(&self, caller: Caller, replace: Option<String>) -> Result<Value, Refusal> {
         let Some(nats) = self.0.setup.nats.clone() else {
-            return Err(Refusal::new(Code::NoOtherHosts, "this coordinator takes no other hosts")
+            return Err(Refusal::new(Code::NoBus, "this coordinator takes no other hosts")
                 .cause("it was started with posthouse up, without NATS")
                 .effect("no token was made")
                 .next("posthouse serve --nats nats://127.0.0.1:4222"));
@@ -231,8 +231,7 @@ impl Service {
         let hosts =
             hosts.into_iter().map(|(name, host)| (name, host.generation, host.key.to_string())).collect();
         let through = Generation::new(state.head.term, state.head.index);
-        let leader = self.host().clone();
-        Orders { news: self.news(), leader, through, hosts, teams, agents, schedules }
+        Orders { news: self.news(), through, leader: self.host().clone(), hosts, teams, agents, schedules }
     }
 
     /// All hosts whose keys are known, this one among them where it has one.

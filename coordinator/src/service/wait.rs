@@ -95,7 +95,7 @@ impl Service {
         }
         let mut first = None;
         loop {
-            let (outgoing, silent) = self.refresh(state, name)?;
+            let (waiting, silent) = self.refresh(state, name)?;
             let waited = |host: &HostName| {
                 let mut there = team.members.values().filter(|m| m.host == *host && Sight::is_run(m));
                 there.any(|member| member.standing != Standing::Shutdown)
@@ -103,10 +103,20 @@ impl Service {
             if let Some(host) = silent.iter().find(|host| waited(host)) {
                 return Ok(Some(Look::NotYet(format!("host {host} {}", self.how(host)))));
             }
-            if outgoing.unstored > 0 {
-                return Ok(Some(Look::NotYet(format!("{} on the way", count(outgoing.unstored, "message")))));
-            }
             let sight = self.sight(state, name, team)?;
+            // What lies in its recipient's mailbox is judged there.
+            for (to, on_the_way) in waiting {
+                let to = sight.member(to.agent.as_str());
+                let Some(to) = to.filter(|to| Sight::is_run(to) && to.standing != Standing::Shutdown) else {
+                    continue;
+                };
+                let mail = sight.mail_of(to);
+                let there = mail.ready + mail.processing + mail.quarantined;
+                if on_the_way > there {
+                    let left = count(on_the_way - there, "message");
+                    return Ok(Some(Look::NotYet(format!("{left} on the way to {}", to.name))));
+                }
+            }
             let seen =
                 look(&sight, &Condition::TeamSettled, |_| Err(Refusal::new(Code::Internal, "no message")))?;
             let told = |sight: &Sight<'_>| -> Vec<_> {

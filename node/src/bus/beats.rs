@@ -68,5 +68,5 @@ pub enum Heard {
 async fn take(node: &NodeHandle, port: &BusPort, boot: u64, draining: bool) -> Beat {
     let counting = node.clone();
     let mail = tokio::task::spawn_blocking(move || counting.mail_counts(None)).await.unwrap_or_default();
-    Beat { boot, mail, reports: port.reports().into_iter().collect(), outgoing: node.outgoing(), draining }
+    Beat { boot, mail, reports: port.reports().into_iter().collect(), waiting: node.waiting(None), draining }
 }

@@ -146,17 +146,6 @@ pub struct MailCounts {
     pub quarantined: u64,
 }
 
-/// What is in an outbox.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outgoing {
-    /// Not known to be stored by the other host.
-    pub unstored: u64,
-    /// Stored there, and not done.
-    pub undone: u64,
-    /// Age of the oldest that is not stored.
-    pub oldest_unstored_ms: u64,
-}
-
 /// A sign of life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
@@ -166,8 +155,8 @@ pub struct Beat {
     pub mail: Vec<(AgentId, MailCounts)>,
     /// What its teammates are at.
     pub reports: Vec<(AgentId, Report)>,
-    /// What is on its way to other hosts.
-    pub outgoing: Outgoing,
+    /// Messages that are on their way from here, by their recipients: accepted, and not done.
+    pub waiting: Vec<(AgentId, u64)>,
     /// Whether it closes.
     pub draining: bool,
 }
