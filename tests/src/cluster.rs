@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Posthouse<'h> {
     home: &'h Home,
     child: Child,
+    log: PathBuf,
     url: String,
     token: String,
     ended: bool,
@@ -78,12 +80,17 @@ impl<'h> Posthouse<'h> {
             return Err(NotReady { status, log: std::fs::read_to_string(&log).unwrap_or_default() });
         };
         let token = std::fs::read_to_string(home.data().join("token")).unwrap_or_default().trim().to_owned();
-        Ok(Self { home, child, url, token, ended: false })
+        Ok(Self { home, child, log, url, token, ended: false })
     }
 
     /// Its address.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The file of its log.
+    pub fn log(&self) -> &Path {
+        &self.log
     }
 
     /// Its process.
