@@ -44,7 +44,8 @@ impl Service {
         }
         if recipient.standing == Standing::Shutdown {
             // The directory that the post asks may be behind the journal.
-            Handle::current().block_on(self.carried_out(state.head.index));
+            let id = AgentId::new(recipient.name.clone(), team_name.clone());
+            Handle::current().block_on(self.end_is_known(&id, recipient.birth));
         }
         let of_lead = from.is_lead();
         let draft = Draft {
