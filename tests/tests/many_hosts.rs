@@ -248,6 +248,7 @@ fn serve_brings_the_team_of_an_earlier_up_along() {
     let posthouse = Posthouse::serve(&home, nats.url(), &[]);
     let beta = Host::join(&posthouse, nats.url(), "beta", &[]);
     posthouse.ok(&["task", "show", "later", "--team", TEAM]);
+    posthouse.ok(&["task", "cancel", "later"]);
     spawn_on(&posthouse, "beta", "far", &[agent("echo.sh")]);
     posthouse.ok(&["send", "scout", "still there?"]);
     posthouse.wait("team=settled");
