@@ -107,7 +107,9 @@ impl Host {
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(Duration::from_secs(40), all).await.expect("outbox drained");
+        tokio::time::timeout(Duration::from_secs(40), all)
+            .await
+            .unwrap_or_else(|_| panic!("outbox drained: {:?}", outbox.by_host()));
     }
 
     pub fn take(&self, agent: &str) -> Vec<String> {
