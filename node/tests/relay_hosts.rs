@@ -15,10 +15,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthouse_node::directory::Residence;
 use posthouse_node::link::Link;
 use posthouse_node::link::in_process::{Fate, Hub};
+use posthouse_node::mailbox::Marks;
 use posthouse_shared::wire::replies::SendState;
 use relay_support::*;
+use teammate_support::{generation, id, name, team};
 
 /// Mail there and back, a restart of both in between, and nothing left in the outboxes.
 async fn there_and_back(alpha_link: Arc<dyn Link>, beta_link: Arc<dyn Link>) {
@@ -109,5 +112,58 @@ async fn a_stream_that_is_deleted_in_mid_flight_loses_nothing() {
     beta.stored(20).await;
     let taken: HashSet<String> = beta.take("scout").into_iter().collect();
     assert_eq!(taken, numbered(20).into_iter().collect());
+    alpha.drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_for_who_is_gone_ends_with_one_notice_to_its_sender() {
+    let temp = tempfile::tempdir().unwrap();
+    let link: Arc<dyn Link> = Arc::new(Hub::default());
+    let alpha = start(temp.path(), "alpha", 1, Arc::clone(&link)).await;
+    let beta = start(temp.path(), "beta", 1, link).await;
+    // Over there another one bears the name, which alpha has not heard yet.
+    let lead = (name("lead"), home("alpha", 1));
+    let members = [lead.clone(), (name("scout"), home("beta", 9))];
+    beta.node.directory().set_team(team(), members.into());
+    alpha.send("lead", "scout", "hello");
+    alpha.drained().await;
+    let told = alpha.take("lead");
+    assert!(told.len() == 1 && told[0].contains("was not delivered: beta refuses it"), "{told:?}");
+    // And where alpha knows it by itself.
+    beta.node.close(Duration::from_secs(5)).await;
+    alpha.send("lead", "scout", "again");
+    assert_eq!(alpha.node.on_the_way_to(), [(id("scout"), 1)].into());
+    alpha.node.directory().set_team(team(), [lead].into());
+    alpha.node.directory().set_through(generation(20));
+    alpha.drained().await;
+    let told = alpha.take("lead");
+    assert!(told.len() == 1 && told[0].contains("scout@main is gone"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_follows_its_recipient_to_a_new_home_marked_where_the_old_one_may_have_handled_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let hub = Hub::default();
+    let link: Arc<dyn Link> = Arc::new(hub.clone());
+    let alpha = start(temp.path(), "alpha", 1, Arc::clone(&link)).await;
+    let beta = start(temp.path(), "beta", 1, Arc::clone(&link)).await;
+    let gamma = start(temp.path(), "gamma", 1, link).await;
+    alpha.send("lead", "scout", "before");
+    beta.stored(1).await;
+    gamma.node.mailboxes().create(&id("scout"), generation(2)).unwrap();
+    let moved = Residence { generation: generation(30), ..home("gamma", 2) };
+    for host in [&gamma, &alpha, &beta] {
+        host.node
+            .directory()
+            .set_team(team(), [(name("lead"), home("alpha", 1)), (name("scout"), moved.clone())].into());
+    }
+    alpha.send("lead", "scout", "after");
+    gamma.stored(2).await;
+    let mailbox = gamma.node.mailboxes().get(&id("scout")).unwrap();
+    let peeked = mailbox.peek(10).unwrap();
+    let marked: Vec<bool> =
+        peeked.iter().map(|one| one.marks.contains(Marks::MAY_HAVE_BEEN_HANDLED)).collect();
+    assert_eq!(marked, [true, false]);
+    assert_eq!(gamma.take("scout"), ["before", "after"]);
     alpha.drained().await;
 }

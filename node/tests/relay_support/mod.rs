@@ -116,7 +116,7 @@ impl Host {
         let mailbox = self.node.mailboxes().get(&id(agent)).unwrap();
         let all = Batch { messages_max: 10_000, bytes_max: u64::MAX, only: Which::All };
         let claimed = mailbox.claim(all).unwrap();
-        assert!(claimed.iter().all(|one| one.vouched == Vouched::Host));
+        assert!(claimed.iter().all(|one| one.vouched != Vouched::Nobody));
         mailbox.ack(&claimed.iter().map(|one| one.lease).collect::<Vec<_>>()).unwrap();
         claimed.iter().map(|one| one.message.envelope.body.clone().unwrap()).collect()
     }
