@@ -38,7 +38,7 @@ pub struct Parcel {
     pub to: HostName,
     /// Whether it goes on the control subject.
     pub control: bool,
-    /// What the bus may drop repetitions by: `<id>:<to>:<generation>:<try>`.
+    /// What the bus may drop repetitions by: `<id>:<to>:<generation>:<start>-<try>`, the grant being the recipient's.
     pub msg_id: String,
     /// The highest lower number of its lane that is not done.
     pub after: Option<u64>,

@@ -195,6 +195,14 @@ impl Lanes {
         ids.into_iter().for_each(|id| self.soon(id, now));
     }
 
+    /// A host listens anew: everything in flight to it is seen to now.
+    pub fn heard_hello(&mut self, host: &HostName, now: Duration) {
+        let entries = self.lanes.values().flat_map(BTreeMap::values);
+        let to_it = entries.filter(|entry| entry.item.host == *host);
+        let ids: Vec<MessageId> = to_it.map(|entry| entry.item.id).collect();
+        ids.into_iter().for_each(|id| self.soon(id, now));
+    }
+
     fn soon(&mut self, id: MessageId, now: Duration) {
         self.change(id, |entry| match &mut entry.phase {
             Phase::Fresh => {}

@@ -251,6 +251,12 @@ impl Outbox {
         self.0.bump();
     }
 
+    /// A host listens anew: what was sent to it is sent again, and what it had is asked about, at once.
+    pub fn heard_hello(&self, host: &HostName) {
+        self.0.lock().heard_hello(host, self.0.clock.boot());
+        self.0.bump();
+    }
+
     /// What the bus said to a try.
     pub fn published(&self, id: MessageId, taken: bool) {
         self.0.lock().published(id, taken);

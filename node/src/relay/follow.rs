@@ -2,7 +2,7 @@
 //! at once. A sender that was replaced or is gone: its epoch has ended, so the gaps in its lanes will not be filled,
 //! and what was held for them goes on in its order.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,21 @@ const TOGETHER: Duration = Duration::from_millis(20);
 
 pub(super) async fn run(shared: Arc<Shared>, mut closing: Closing) {
     let mut changes = shared.options.directory.changes();
+    let mut bound = shared.bound.subscribe();
+    let (mut greeted, mut greeted_at) = (BTreeSet::new(), 0);
     loop {
+        let times = *bound.borrow_and_update();
+        if times != greeted_at {
+            (greeted, greeted_at) = (BTreeSet::new(), times);
+        }
+        if times > 0 {
+            let hosts = shared.options.directory.hosts().names();
+            for host in hosts.into_iter().filter(|host| *host != shared.options.host) {
+                if greeted.insert(host.clone()) {
+                    shared.greet(&host).await;
+                }
+            }
+        }
         let looking = Arc::clone(&shared);
         let looked = tokio::task::spawn_blocking(move || {
             let directory = &looking.options.directory;
@@ -34,6 +48,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut closing: Closing) {
         tokio::select! {
             () = closing.wait() => return,
             _ = changes.changed() => tokio::time::sleep(TOGETHER).await,
+            _ = bound.changed() => {}
             () = tokio::time::sleep(LOOK) => {}
         }
         changes.mark_unchanged();

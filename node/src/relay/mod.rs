@@ -24,7 +24,7 @@ use posthouse_shared::limits::Limits;
 use posthouse_shared::name::{HostName, MessageId};
 use posthouse_shared::supervise::Supervisor;
 use posthouse_shared::wire::receipts::{Note, Question, Receipt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::directory::Directory;
 use crate::host_keys::{KeptKeys, KeysError};
@@ -85,6 +85,10 @@ pub(super) struct Shared {
     options: RelayOptions,
     keys: KeptKeys,
     sources: Mutex<Sources>,
+    /// Part of each try's id on the bus: the tries of an earlier start must not swallow those of this one.
+    start: String,
+    /// How often the inbound side was opened.
+    bound: watch::Sender<u64>,
 }
 
 /// Where stored messages came from; the oldest are forgotten first.
@@ -102,7 +106,14 @@ impl Relay {
         let (to, settled) = mpsc::channel(SETTLED_QUEUE);
         options.mailboxes.on_settled(to);
         let (outbox, link) = (options.outbox.clone(), Arc::clone(&options.link.link));
-        let shared = Arc::new(Shared { options, keys, sources: Mutex::default() });
+        let start = format!("{:08x}", uuid::Uuid::new_v4().as_fields().0);
+        let shared = Arc::new(Shared {
+            options,
+            keys,
+            sources: Mutex::default(),
+            start,
+            bound: watch::Sender::new(0),
+        });
         let tasks = Supervisor::new();
         tasks.start("relay send", send::run(Arc::clone(&shared), tasks.closing()));
         tasks.start("relay receive", receive::run(Arc::clone(&shared), tasks.closing()));
@@ -146,6 +157,16 @@ impl Shared {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).of.get(&id).cloned()
     }
 
+    /// Says that this host listens anew. May be lost: then the others ask when they would have asked.
+    async fn greet(&self, to: &HostName) {
+        let HostLink { link, key, .. } = &self.options.link;
+        let (from, receipts, questions) = (self.options.host.clone(), Vec::new(), Vec::new());
+        let note = Note { v: 1, from, to: to.clone(), hello: true, receipts, questions };
+        if let Err(error) = link.tell(to, &self.options.host, note.seal(key)).await {
+            tracing::debug!(%to, %error, "greeting is lost");
+        }
+    }
+
     /// Sends words and questions, in signed notes. They may be lost.
     async fn tell(&self, to: &HostName, receipts: Vec<Receipt>, questions: Vec<Question>) {
         let HostLink { link, key, .. } = &self.options.link;
@@ -155,6 +176,7 @@ impl Shared {
                 v: 1,
                 from: self.options.host.clone(),
                 to: to.clone(),
+                hello: false,
                 receipts: receipts.by_ref().take(NOTE_ENTRIES).collect(),
                 questions: questions.by_ref().take(NOTE_ENTRIES).collect(),
             };

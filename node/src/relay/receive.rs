@@ -42,6 +42,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut closing: Closing) {
             Ok(mut inbound) => {
                 tracing::info!(host = %shared.options.host, "bound to the relay");
                 pause = REOPEN_MIN;
+                shared.bound.send_modify(|count| *count += 1);
                 tokio::select! {
                     () = closing.wait() => return,
                     ended = take_in(&shared, inbound.as_mut()) => ended,
@@ -98,6 +99,9 @@ fn work(shared: &Shared, arrivals: Vec<Arrival>) -> Worked {
             Arrival::Note(bytes) => {
                 match Note::open(&bytes, &shared.options.host, shared.options.directory.hosts()) {
                     Ok(note) => {
+                        if note.hello {
+                            shared.options.outbox.heard_hello(&note.from);
+                        }
                         send::heard(shared, &note.from, note.receipts);
                         let answers = note.questions.iter().map(|asked| answer(shared, &note.from, asked));
                         let answers: Vec<Receipt> = answers.collect();

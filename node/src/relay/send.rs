@@ -120,7 +120,10 @@ fn read_one(shared: &Shared, due: Due, read: &mut Read) -> Result<(), OutboxErro
                 from: options.host.clone(),
                 to: host.clone(),
                 control,
-                msg_id: format!("{}:{host}:{}:{}", envelope.id, home.generation, due.attempt),
+                msg_id: format!(
+                    "{}:{host}:{}:{}-{}",
+                    envelope.id, home.generation, shared.start, due.attempt
+                ),
                 after: due.after.filter(|_| !control),
                 handled: due.item.handled,
                 bytes: sealed.bytes,
