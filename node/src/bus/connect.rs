@@ -32,7 +32,7 @@ pub async fn connect(url: &str, name: &HostName) -> Result<NatsLink, Refusal> {
 }
 
 /// Addresses as they may be shown: what stands before the host's name is cut.
-fn without_passwords(url: &str) -> String {
+pub fn without_passwords(url: &str) -> String {
     let shown = url.split(',').map(|server| match (server.split_once("://"), server.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, address))) => format!("{scheme}://{address}"),
         (None, Some((_, address))) => address.to_owned(),
