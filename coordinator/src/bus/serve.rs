@@ -35,6 +35,8 @@ const AT_ONCE: usize = 1_024;
 const LOOK: Duration = Duration::from_millis(500);
 /// So often it is looked whether the stream and the consumers are still there.
 const KEEP: Duration = Duration::from_secs(3);
+/// After so long a host asks again that the bus could not serve.
+const AGAIN_MS: u64 = 1_000;
 /// Copies of the stream.
 const REPLICAS: usize = 1;
 
@@ -67,10 +69,15 @@ impl Bus {
         self.link.prepare_stream(REPLICAS).await.map_err(|e| unfit("make the relay's stream", &e))
     }
 
-    /// Makes sure that a host has its consumer, and no other.
+    /// Makes sure that a host has its consumer, and no other. The bus may just have forgotten the stream, or its server
+    /// have just started: the stream is made first where it is gone, and the refusal says to ask again.
     pub async fn consumer(&self, host: &HostName, generation: Generation) -> Result<(), Refusal> {
+        if self.link.prepare_consumer(host, generation).await.is_ok() {
+            return Ok(());
+        }
+        self.stream().await.map_err(|refusal| refusal.retry_after_ms(AGAIN_MS))?;
         let made = self.link.prepare_consumer(host, generation).await;
-        made.map_err(|e| unfit("make the consumer of a host", &e))
+        made.map_err(|e| unfit("make the consumer of a host", &e).retry_after_ms(AGAIN_MS))
     }
 }
 

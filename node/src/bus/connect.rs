@@ -20,11 +20,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// server that does not answer now is waited for in the background too: this host can go on without.
 pub async fn connect(url: &str, name: &HostName, alone: bool) -> Result<NatsLink, Refusal> {
     let unreachable = || {
-        Refusal::new(Code::BusUnreachable, format!("cannot reach NATS at {url}"))
+        Refusal::new(Code::BusUnreachable, format!("cannot reach NATS at {}", without_passwords(url)))
             .effect("nothing was started")
             .next("nats-server --jetstream")
     };
-    let link = NatsLink::connect(url, &format!("posthouse {name}")).await;
+    let link = NatsLink::connect(url, name.as_str()).await;
     let link = link.map_err(|error| unreachable().because(&error))?;
     let mut state = link.state();
     if tokio::time::timeout(CONNECT, state.wait_for(|state| state.up)).await.is_err() {
@@ -35,6 +35,16 @@ pub async fn connect(url: &str, name: &HostName, alone: bool) -> Result<NatsLink
     }
     check_version(&link.client().server_info().version)?;
     Ok(link)
+}
+
+/// Addresses as they may be shown: what stands before the host's name is cut.
+pub fn without_passwords(url: &str) -> String {
+    let shown = url.split(',').map(|server| match (server.split_once("://"), server.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, address))) => format!("{scheme}://{address}"),
+        (None, Some((_, address))) => address.to_owned(),
+        (_, None) => server.to_owned(),
+    });
+    shown.collect::<Vec<_>>().join(",")
 }
 
 fn check_version(version: &str) -> Result<(), Refusal> {
@@ -78,6 +88,12 @@ pub async fn jetstream(link: &NatsLink) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_of_the_bus_are_not_shown() {
+        let shown = without_passwords("nats://beta:s@cret@one:4222,nats://two:4222,beta:secret@three");
+        assert_eq!(shown, "nats://one:4222,nats://two:4222,three");
+    }
 
     #[test]
     fn an_old_server_is_refused_with_what_is_needed() {

@@ -14,7 +14,7 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config as StreamConfig, DiscardPolicy, RetentionPolicy, StorageType};
-use async_nats::{Client, ConnectOptions, Event, Subscriber, jetstream};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber, jetstream};
 use async_trait::async_trait;
 use futures_util::future::{FutureExt, join_all};
 use futures_util::stream::{StreamExt, TryStreamExt};
@@ -56,7 +56,7 @@ pub struct NatsLink {
 }
 
 impl NatsLink {
-    /// Connects to `url` as `name`. Goes on trying in the background where no server answers yet; see
+    /// Connects to `url`, with the user and password that stand in it, as the host `name`. Goes on trying in the background where no server answers yet; see
     /// [`NatsLink::state`].
     pub async fn connect(url: &str, name: &str) -> Result<Self, LinkError> {
         let (told, state) = watch::channel(LinkState::default());
@@ -74,15 +74,26 @@ impl NatsLink {
             }
             std::future::ready(())
         };
-        let options = ConnectOptions::new()
-            .name(name)
+        let servers: Vec<ServerAddr> =
+            url.split(',').map(str::parse).collect::<Result<_, _>>().map_err(refused)?;
+        // async-nats does not use what stands in an address.
+        let user = servers.iter().find_map(|server| Some((server.username()?, server.password()?)));
+        let options = match user {
+            Some((user, password)) => {
+                ConnectOptions::with_user_and_password(user.to_owned(), password.to_owned())
+            }
+            None => ConnectOptions::new(),
+        };
+        let options = options
+            .name(format!("posthouse {name}"))
+            .custom_inbox_prefix(subjects::inbox(name))
             .retry_on_initial_connect()
             .max_reconnects(None)
             .connection_timeout(REQUEST_TIMEOUT)
             .request_timeout(Some(REQUEST_TIMEOUT))
             .reconnect_delay_callback(reconnect_delay)
             .event_callback(on_event);
-        let client = options.connect(url).await.map_err(refused)?;
+        let client = options.connect(servers).await.map_err(refused)?;
         Ok(Self::over(client, state))
     }
 

@@ -46,6 +46,11 @@ pub fn receipts_filter(to: &HostName) -> String {
     format!("ph.receipt.{to}.*")
 }
 
+/// Where a host hears answers: below a name of its own, so that a server can keep other hosts from listening.
+pub fn inbox(host: &str) -> String {
+    format!("_INBOX.{host}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
