@@ -40,7 +40,7 @@ fn parcel(n: u64) -> Parcel {
 /// The bus forgets everything.
 enum Forget {
     Hub(Hub),
-    Nats(NatsLink),
+    Nats(Box<NatsLink>),
 }
 
 impl Forget {
@@ -149,7 +149,7 @@ async fn the_link_over_nats_keeps_the_contract() {
     let Some(nats) = Nats::start() else { return };
     let link = nats.link("beta").await;
     prepare(&link).await;
-    suite(Arc::new(link.clone()), Forget::Nats(link)).await;
+    suite(Arc::new(link.clone()), Forget::Nats(Box::new(link))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
