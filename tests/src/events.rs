@@ -39,6 +39,14 @@ impl Events {
         }
     }
 
+    /// An event of this name for which `fits` holds, among those that were skipped over or to come.
+    pub fn by_now(&mut self, name: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        match self.seen.iter().find(|event| event["event"] == name && fits(event)) {
+            Some(event) => event.clone(),
+            None => self.until(name, fits),
+        }
+    }
+
     /// Waits until `agent` is in `state`.
     pub fn until_state(&mut self, agent: &str, state: &str) -> Value {
         self.until("agent_state", |event| event["agent"] == agent && event["state"] == state)

@@ -211,11 +211,13 @@ pub fn residence(host: &str, birth: u64) -> Residence {
 
 impl FakePort {
     fn idle_notices(&self) -> usize {
-        let ready = self.data.get().unwrap().join("mailboxes").join(team().as_str()).join("lead/ready");
-        let files = std::fs::read_dir(ready).unwrap();
-        files
+        let lead = self.data.get().unwrap().join("mailboxes").join(team().as_str()).join("lead");
+        // The test may have read it by now.
+        ["ready", "processing", "done"]
+            .into_iter()
+            .flat_map(|state| std::fs::read_dir(lead.join(state)).unwrap())
             .filter(|file| {
-                let text = std::fs::read_to_string(file.as_ref().unwrap().path()).unwrap();
+                let text = std::fs::read_to_string(file.as_ref().unwrap().path()).unwrap_or_default();
                 text.contains("\"kind\":\"idle\"")
             })
             .count()
