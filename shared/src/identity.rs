@@ -1,5 +1,5 @@
 //! Who vouches for a message. Mail that stays on one host carries a keyed hash of the node; mail between
-//! hosts is signed by the sending host ([`host`]). Both stand in the envelope's last key, `sig`, as `scheme:hex`.
+//! hosts is signed by the sending host ([`HostKey`]). Both stand in the envelope's last key, `sig`, as `scheme:hex`.
 
 mod host;
 
