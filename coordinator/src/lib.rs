@@ -16,7 +16,7 @@
 //! | [`team_file`] | team files: read, checked, resolved |
 //! | [`cli`] | the command line |
 //! | [`start`], [`up`], [`run`] | a coordinator started and closed; the commands that do so |
-//! | [`prefix`], [`signals`] | ids by their beginning; SIGINT and SIGTERM |
+//! | [`prefix`] | ids by their beginning |
 
 pub mod authority;
 pub mod beats;

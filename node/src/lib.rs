@@ -18,8 +18,10 @@
 //! | [`upkeep`] | what keeps mailboxes bounded |
 //! | [`data`] | the data directory and who holds it |
 //! | [`directory`] | who lives where, as last told by the authority |
+//! | [`inspect`] | what a person may see of this host |
 //! | [`outbox`] | copies of what is on its way to other hosts |
 //! | [`port`] | what a node needs of the authority |
+//! | [`signals`] | SIGINT and SIGTERM |
 //! | [`node`] | all of it, started and closed |
 
 pub mod bus;
