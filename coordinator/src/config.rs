@@ -87,6 +87,8 @@ pub struct Config {
     pub data: Sourced<PathBuf>,
     /// The coordinator's address, where somebody set one; else whoever holds the data directory is asked.
     pub url: Option<Sourced<String>>,
+    /// The blob store that all hosts share, where somebody named one.
+    pub blob_store: Option<Sourced<String>>,
     /// Where `up` listens.
     pub listen: Sourced<String>,
     /// The team that is meant.
@@ -187,10 +189,15 @@ impl Config {
             Some(url) => (url.value.clone(), &url.origin),
             None => ("whoever holds the data directory".to_owned(), &Origin::Default),
         };
+        let (blob_store, blob_store_origin) = match &self.blob_store {
+            Some(store) => (store.value.clone(), &store.origin),
+            None => ("none: large bodies stay on their host".to_owned(), &Origin::Default),
+        };
         let mut all = vec![
             setting("data", self.data.value.display().to_string(), "", &self.data.origin),
             setting("url", url, "", url_origin),
             setting("listen", self.listen.value.clone(), "", &self.listen.origin),
+            setting("blob_store", blob_store, "", blob_store_origin),
             setting("team", self.team.value.clone(), "", &self.team.origin),
             setting("log", self.log.value.clone(), "", &self.log.origin),
             setting("log_format", log_format.to_owned(), "", &self.log_format.origin),

@@ -15,9 +15,11 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use posthouse_shared::codes::Code;
+use posthouse_shared::limits::Limits;
 use posthouse_shared::refusal::{FailureKind, Refusal};
 use posthouse_shared::supervise::Supervisor;
 use posthouse_shared::wire::requests::Request;
+use posthouse_shared::wire::routes::body_bytes_max;
 use posthouse_shared::wire::{Caller, Failure};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -38,13 +40,7 @@ pub trait Api: Send + Sync + 'static {
     async fn ready(&self) -> Result<(), String>;
 }
 
-/// Largest body of a request, and how many events one follower may have under way.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Bytes of a body.
-    pub request_bytes: u64,
-}
-
+/// How many events one follower may have under way.
 const EVENTS_UNDER_WAY: usize = 64;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -52,18 +48,18 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 struct Shared {
     api: Arc<dyn Api>,
     supervisor: Supervisor,
-    bounds: Bounds,
+    limits: Arc<Limits>,
 }
 
 /// Serves until the supervisor closes; requests under way are answered first.
-pub async fn serve(listener: TcpListener, api: Arc<dyn Api>, supervisor: Supervisor, bounds: Bounds) {
+pub async fn serve(listener: TcpListener, api: Arc<dyn Api>, supervisor: Supervisor, limits: Arc<Limits>) {
     let mut closing = supervisor.closing();
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/v1/events", get(follow))
         .fallback(answer)
-        .with_state(Shared { api, supervisor, bounds });
+        .with_state(Shared { api, supervisor, limits });
     let served = axum::serve(listener, router).with_graceful_shutdown(async move { closing.wait().await });
     if let Err(error) = served.await {
         tracing::error!(%error, "http server ended");
@@ -87,11 +83,11 @@ async fn answer(State(shared): State<Shared>, request: HttpRequest) -> Response 
 async fn try_answer(shared: &Shared, request: HttpRequest) -> Result<serde_json::Value, Refusal> {
     let caller = caller(shared, request.headers())?;
     let (head, body) = request.into_parts();
-    let limit = usize::try_from(shared.bounds.request_bytes).unwrap_or(usize::MAX);
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    let limit = usize::try_from(body_bytes_max(path, &shared.limits)).unwrap_or(usize::MAX);
     let body = to_bytes(body, limit).await.map_err(|error| {
         Refusal::new(Code::BadRequest, format!("read the body (at most {limit} bytes)")).because(&error)
     })?;
-    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let request = Request::from_http(head.method.as_str(), path, &body)?;
     shared.api.answer(caller, request).await
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthouse_node::blob::BlobStore;
 use posthouse_node::directory::Directory;
 use posthouse_node::host_keys::open_host_key;
 use posthouse_node::mailbox::Incarnation;
@@ -28,7 +29,7 @@ use crate::bus::{self, Bus};
 use crate::config::{Config, Environment};
 use crate::data::DataDir;
 use crate::events::Events;
-use crate::http::{Bounds, serve};
+use crate::http::serve;
 use crate::journal::FilesJournal;
 use crate::service::{Service, Setup};
 
@@ -50,6 +51,8 @@ pub struct StartOptions {
     pub settings: Vec<Setting>,
     /// The process's environment: teammates get an allow-list of it.
     pub environment: Vec<(OsString, OsString)>,
+    /// The blob store that is shared with other hosts.
+    pub blob_store: Option<String>,
     /// Address of NATS, where other hosts may join.
     pub nats: Option<String>,
     /// A crash point to abort at, for tests.
@@ -66,6 +69,7 @@ impl StartOptions {
             listen: listen.to_owned(),
             limits: config.limits.clone(),
             settings: config.settings(),
+            blob_store: config.blob_store.as_ref().map(|url| url.value.clone()),
             nats: None,
             environment: all.collect(),
             crash_at: environment.get("POSTHOUSE_CRASH_AT").map(str::to_owned),
@@ -90,6 +94,8 @@ impl Running {
         let crash = options.crash_at.as_deref().map_or_else(CrashPoints::none, CrashPoints::abort_at);
         let files = Files::new(Arc::new(RealDisk), crash);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let blob_store = BlobStore::open_if(options.blob_store.as_deref(), &options.environment)
+            .map_err(|error| error.refusal())?;
         let listener = bind(&options.listen).await?;
         let url = format!("http://{}", listener.local_addr().map_err(|e| internal("listen", &e))?);
         let limits = Arc::new(options.limits);
@@ -159,6 +165,7 @@ impl Running {
             directory: Directory::default(),
             port: Arc::new(service.clone()),
             link: None,
+            blob_store,
         })
         .await
         .map_err(|error| internal("start the node", &error))?;
@@ -166,9 +173,8 @@ impl Running {
         if let Some(bus) = bus {
             bus::start(&service, bus, clock, limits.max_skew()).await?;
         }
-        let bounds = Bounds { request_bytes: limits.request_bytes };
         let api = Arc::new(service);
-        supervisor.start("http", serve(listener, api, supervisor.clone(), bounds));
+        supervisor.start("http", serve(listener, api, supervisor.clone(), limits));
         data.tell(&url).map_err(|e| internal("write DATA/lock", &e))?;
         Ok(Self { url, token: data.token.clone(), authority, node, supervisor, _data: data })
     }

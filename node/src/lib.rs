@@ -2,6 +2,7 @@
 //!
 //! | room | what it holds |
 //! |---|---|
+//! | [`blob`] | bodies that are too large for an envelope |
 //! | [`mailbox`] | one directory an agent, one file a message |
 //! | [`post`] | the accept path: number, stamp, seal, store |
 //! | [`trace_index`] | where each message has been |
@@ -22,6 +23,7 @@
 //! | [`port`] | what a node needs of the authority |
 //! | [`node`] | all of it, started and closed |
 
+pub mod blob;
 pub mod bus;
 pub mod children;
 pub mod data;

@@ -17,9 +17,11 @@ use http_body_util::BodyExt;
 use posthouse_shared::codes::Code;
 use posthouse_shared::durable::Files;
 use posthouse_shared::identity::sha256_hex;
+use posthouse_shared::limits::Limits;
 use posthouse_shared::refusal::{FailureKind, Refusal};
 use posthouse_shared::supervise::{Closing, Supervisor};
 use posthouse_shared::wire::requests::Request;
+use posthouse_shared::wire::routes::body_bytes_max;
 use posthouse_shared::wire::{AsOf, Caller, Failure};
 use serde_json::Value;
 use tokio::net::UnixListener;
@@ -85,7 +87,7 @@ pub struct LocalError {
 struct Serving {
     port: Arc<dyn AuthorityPort>,
     tokens: Tokens,
-    bytes_max: usize,
+    limits: Arc<Limits>,
 }
 
 /// Opens the socket and serves it until closing begins. Answers its path: `run/node.sock`, or a short one
@@ -96,13 +98,12 @@ pub fn serve(
     files: &Files,
     port: Arc<dyn AuthorityPort>,
     tokens: Tokens,
-    bytes_max: u64,
+    limits: Arc<Limits>,
     supervisor: &Supervisor,
 ) -> Result<PathBuf, LocalError> {
     let path = socket_path(run, temp).map_err(|source| LocalError { path: run.to_owned(), source })?;
     let listener = bind(&path, files).map_err(|source| LocalError { path: path.clone(), source })?;
-    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let app = Router::new().fallback(answer).with_state(Serving { port, tokens, bytes_max });
+    let app = Router::new().fallback(answer).with_state(Serving { port, tokens, limits });
     let closing = supervisor.closing();
     let socket = path.clone();
     supervisor.start("local socket", async move {
@@ -171,7 +172,8 @@ async fn reply(serving: &Serving, request: HttpRequest) -> Result<Value, Refusal
         })?;
     let method = request.method().to_string();
     let path = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
-    let body = read_body(request.into_body(), serving.bytes_max).await?;
+    let bytes_max = usize::try_from(body_bytes_max(&path, &serving.limits)).unwrap_or(usize::MAX);
+    let body = read_body(request.into_body(), bytes_max).await?;
     let request = Request::from_http(&method, &path, &body)?;
     serving.port.request(caller, request).await
 }

@@ -19,6 +19,7 @@ use posthouse_shared::supervise::Supervisor;
 use posthouse_shared::team::{Schedule, Standing};
 use tokio::sync::watch;
 
+use crate::blob::{BlobStore, Blobs, sweep};
 use crate::children::{Children, ChildrenError, Swept};
 use crate::directory::Directory;
 use crate::host_keys::KeysError;
@@ -70,6 +71,8 @@ pub struct NodeOptions {
     pub port: Arc<dyn AuthorityPort>,
     /// The way to other hosts; without one this host is the only one.
     pub link: Option<HostLink>,
+    /// The blob store that is shared with other hosts, where one is configured.
+    pub blob_store: Option<BlobStore>,
 }
 
 /// A node cannot be started.
@@ -161,6 +164,9 @@ impl Node {
             clock: Arc::clone(&options.clock),
             incarnation: options.incarnation,
         })?;
+        let blob_dir = options.data.join("blobs");
+        sweep(&options.files, &blob_dir)?;
+        let blobs = Blobs::open(options.files.clone(), blob_dir, &options.limits, options.blob_store);
         let trace = TraceIndex::open(&options.data.join("trace.sled"))?;
         let away = match &options.link {
             Some(link) => {
@@ -182,6 +188,7 @@ impl Node {
                 mailboxes: mailboxes.clone(),
                 directory: options.directory.clone(),
                 trace: trace.clone(),
+                blobs: blobs.clone(),
                 away,
             },
             &options.data.join("sent"),
@@ -193,6 +200,7 @@ impl Node {
                 outbox,
                 mailboxes: mailboxes.clone(),
                 post: post.clone(),
+                blobs: blobs.clone(),
                 directory: options.directory.clone(),
                 host: options.host.clone(),
                 files: options.files.clone(),
@@ -213,7 +221,7 @@ impl Node {
             &options.files,
             Arc::clone(&options.port),
             tokens.clone(),
-            options.limits.request_bytes,
+            Arc::clone(&options.limits),
             &serving,
         )?;
         let runner = CommandRunner::new(Arc::clone(&options.limits), children.clone(), runners.clone());
@@ -225,6 +233,7 @@ impl Node {
             limits: options.limits,
             clock: options.clock,
             post,
+            blobs,
             trace,
             port: options.port,
             runner: Arc::new(runner),
@@ -267,6 +276,11 @@ impl NodeHandle {
     /// The post of this host.
     pub fn post(&self) -> &Post {
         &self.0.deps.post
+    }
+
+    /// The large bodies of this host.
+    pub fn blobs(&self) -> &Blobs {
+        &self.0.deps.blobs
     }
 
     /// Where messages were.

@@ -180,8 +180,20 @@ fn the_post_numbers_stamps_and_stores_and_names_the_nearest_for_a_typo() {
     assert!(!dir.path().join("mailboxes/main/scuot").exists());
     assert_eq!(post.send(draft("lead", "old", "x")).unwrap_err().code, Code::AgentShutdown);
     assert!(post.send(draft("lead", "lint", "held")).is_ok());
-    let large = post.send(draft("lead", "scout", &"\"".repeat(140_000))).unwrap_err();
-    assert_eq!(large.code, Code::MessageTooLarge);
+    // The limit is on the encoded form: quotes count twice. What does not fit lies beside the message.
+    let large = "\"".repeat(140_000);
+    let id = DraftId::Chosen(MessageId::derived(&["large"]));
+    for duplicate in [false, true] {
+        let posted = post.send(Draft { id, ..draft("lead", "scout", &large) }).unwrap();
+        assert_eq!(posted.duplicate, duplicate);
+        assert_eq!(posted.sealed.envelope.blob.unwrap().bytes, 140_000);
+    }
+    let other = post.send(Draft { id, ..draft("lead", "scout", &"\"".repeat(140_001)) }).unwrap_err();
+    assert_eq!(other.code, Code::IdReused);
+    let house = house.limit("blob_bytes", 140_000);
+    let post = house.post(&mailboxes);
+    let larger = post.send(draft("lead", "scout", &"\"".repeat(140_001))).unwrap_err();
+    assert_eq!(larger.code, Code::MessageTooLarge);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthouse_node::blob::BlobStore;
 use posthouse_node::directory::{Directory, Residence};
 use posthouse_node::host_keys::open_host_key;
 use posthouse_node::link::in_process::{Fate, Hub};
@@ -25,6 +26,7 @@ use posthouse_node::node::{Node, NodeHandle, NodeOptions};
 use posthouse_node::port::AuthorityPort;
 use posthouse_node::post::Draft;
 use posthouse_shared::clock::SystemClock;
+use posthouse_shared::codes::Code;
 use posthouse_shared::durable::Files;
 use posthouse_shared::identity::{HostIdentity, HostKey, NodeKey};
 use posthouse_shared::limits::Limits;
@@ -47,6 +49,16 @@ struct Host {
 
 /// The lead lives on alpha, scout on beta.
 async fn start(data: &Path, at: &str, incarnation: u64, link: Arc<dyn Link>) -> Host {
+    start_with(data, at, incarnation, link, None).await
+}
+
+async fn start_with(
+    data: &Path,
+    at: &str,
+    incarnation: u64,
+    link: Arc<dyn Link>,
+    blob_store: Option<BlobStore>,
+) -> Host {
     let directory = Directory::default();
     let home = |home: &str, birth| Residence { host: host(home), ..residence(home, birth) };
     let members = [(name("lead"), home("alpha", 1)), (name("scout"), home("beta", 2))];
@@ -75,6 +87,7 @@ async fn start(data: &Path, at: &str, incarnation: u64, link: Arc<dyn Link>) -> 
         directory,
         port: Arc::clone(&port) as Arc<dyn AuthorityPort>,
         link: Some(link),
+        blob_store,
     })
     .await
     .unwrap();
@@ -271,4 +284,97 @@ async fn a_stream_that_is_deleted_in_mid_flight_loses_nothing() {
     let taken: HashSet<String> = beta.take("scout").into_iter().collect();
     assert_eq!(taken, numbered(20).into_iter().collect());
     alpha.drained().await;
+}
+
+fn share(temp: &Path) -> BlobStore {
+    let dir = temp.join("share");
+    std::fs::create_dir_all(&dir).unwrap();
+    BlobStore::open(&format!("file://{}", dir.display()), &[]).unwrap()
+}
+
+/// Larger than an envelope, different at every place, and not all of one byte a character.
+fn long_body(lines: usize) -> String {
+    (0..lines).map(|n| format!("line {n} of a long body, with \"quotes\" and ümlauts\n")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at06_a_body_larger_than_an_envelope_arrives_whole_and_is_there_before_stored_is_said() {
+    let temp = tempfile::tempdir().unwrap();
+    let hub = Hub::default();
+    let mut count = 0;
+    hub.fates(move |_| {
+        count += 1;
+        [Fate::Twice, Fate::Lost, Fate::Arrives][count % 3]
+    });
+    let link: Arc<dyn Link> = Arc::new(hub);
+    let store = share(temp.path());
+    let alpha = start_with(temp.path(), "alpha", 1, Arc::clone(&link), Some(store.clone())).await;
+    let beta = start_with(temp.path(), "beta", 1, link, Some(store)).await;
+    let bodies = [long_body(20_000), "short".to_owned(), long_body(60_000)];
+    for body in &bodies {
+        assert_eq!(alpha.send("lead", "scout", body), SendState::Accepted);
+    }
+    beta.stored(3).await;
+    // What was said to be stored needs the store no more.
+    std::fs::remove_dir_all(temp.path().join("share")).unwrap();
+    let mailbox = beta.node.mailboxes().get(&id("scout")).unwrap();
+    let all = Batch { messages_max: 10, bytes_max: u64::MAX, only: Which::All };
+    let claimed = mailbox.claim(all).unwrap();
+    let read: Vec<String> = claimed
+        .iter()
+        .map(|one| {
+            assert!(one.message.bytes.len() < 1_000);
+            match &one.message.envelope.blob {
+                Some(blob) => beta.node.blobs().text(blob, usize::MAX).unwrap(),
+                None => one.message.envelope.body.clone().unwrap(),
+            }
+        })
+        .collect();
+    assert!(read == bodies, "bodies differ");
+    mailbox.ack(&claimed.iter().map(|one| one.lease).collect::<Vec<_>>()).unwrap();
+    alpha.drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at06_without_a_shared_store_a_long_body_is_refused_and_nothing_is_cut_or_left() {
+    let temp = tempfile::tempdir().unwrap();
+    let hub: Arc<dyn Link> = Arc::new(Hub::default());
+    let alpha = start(temp.path(), "alpha", 1, Arc::clone(&hub)).await;
+    let beta = start(temp.path(), "beta", 1, hub).await;
+    let long = Draft { from: id("lead"), to: name("scout"), ..draft(Kind::Message, &long_body(20_000)) };
+    let refusal = alpha.node.post().send(long).unwrap_err();
+    assert_eq!((refusal.code, refusal.effect.as_deref()), (Code::NoBlobStore, Some("nothing was sent")));
+    let counts = alpha.node.relay().unwrap().outbox().counts();
+    assert_eq!((counts.unstored, counts.undone), (0, 0));
+    assert!(!temp.path().join("alpha/blobs").exists());
+    // The lane goes on.
+    alpha.send("lead", "scout", "next");
+    beta.stored(1).await;
+    assert_eq!(beta.take("scout"), ["next"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at06_a_body_that_the_store_has_lost_holds_its_message_back_and_stalls_no_other() {
+    let temp = tempfile::tempdir().unwrap();
+    let hub: Arc<dyn Link> = Arc::new(Hub::default());
+    let store = share(temp.path());
+    let alpha = start_with(temp.path(), "alpha", 1, Arc::clone(&hub), Some(store.clone())).await;
+    let body = long_body(20_000);
+    alpha.send("lead", "scout", &body);
+    let blobs = temp.path().join("share/blobs");
+    let lost = std::fs::read_dir(&blobs).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(&lost).unwrap();
+    let beta = start_with(temp.path(), "beta", 1, hub, Some(store)).await;
+    // Control has a lane of its own, which is never held.
+    let urgent =
+        Draft { control: true, from: id("lead"), to: name("scout"), ..draft(Kind::Message, "urgent") };
+    alpha.node.post().send(urgent).unwrap();
+    beta.stored(1).await;
+    assert_eq!(beta.take("scout"), ["urgent"]);
+    std::fs::write(&lost, &body).unwrap();
+    beta.stored(2).await;
+    let mailbox = beta.node.mailboxes().get(&id("scout")).unwrap();
+    let peeked = mailbox.peek(1).unwrap();
+    let blob = peeked[0].message.envelope.blob.clone().unwrap();
+    assert!(beta.node.blobs().text(&blob, usize::MAX).unwrap() == body);
 }

@@ -274,3 +274,25 @@ async fn a_second_signal_ends_turns_at_once() {
     assert!(tokio::time::timeout(std::time::Duration::from_secs(20), both).await.unwrap().0);
     assert_eq!(mailbox.peek(1).unwrap()[0].attempt, 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at06_a_body_larger_than_an_envelope_reaches_the_turn_whole_and_one_that_is_gone_is_quarantined() {
+    let bench = Bench::new(limits()).await;
+    let body: String = (0..40_000).map(|n| format!("{n} \"ü\"\n")).collect();
+    assert!(body.len() > 256 * 1024);
+    let gone = "x".repeat(300_000);
+    bench.send(&gone);
+    bench.send(&body);
+    let blob = bench.node.blobs().put(gone.as_bytes()).unwrap();
+    std::fs::remove_file(bench.node.blobs().path(&blob).unwrap()).unwrap();
+    bench.scout("jq -j '.messages[].body' > got; echo all done").await;
+    bench.told_lead(Kind::Idle, 1).await;
+    assert!(bench.file("got") == body, "the body was changed on its way");
+    let mailbox = bench.node.mailboxes().get(&id("scout")).unwrap();
+    let quarantined = mailbox.quarantined().unwrap();
+    assert_eq!(quarantined.len(), 1);
+    assert_eq!(quarantined[0].reason.code, "no_body");
+    // The history names the body, and is not as long as it.
+    assert!(bench.history().len() < 10_000);
+    assert!(bench.history().contains(&posthouse_shared::identity::sha256_hex(body.as_bytes())));
+}

@@ -106,7 +106,7 @@ codes! {
     LimitReached = 215 Refused "a limit is reached"
         "`posthouse config` prints all limits.";
     MessageTooLarge = 301 Refused "the message is too large"
-        "The limit counts the encoded envelope. Put the text in a file and send its path.";
+        "Larger bodies than an envelope holds go to the blob store, up to the limit `blob_bytes`. Put the text in a file and send its path.";
     MailboxFull = 302 Refused "the mailbox is full"
         "The recipient has as many ready messages as a mailbox may hold. Nothing was stored.";
     IdReused = 303 Refused "the message id was used for something else"
@@ -119,6 +119,12 @@ codes! {
         "The operation and the system's error are given. What was accepted before stays accepted.";
     NotQuarantined = 307 Refused "the message is not in quarantine"
         "`posthouse quarantine ls` prints what is.";
+    NoBlobStore = 308 Refused "no blob store that both hosts share"
+        "A body over 256 KiB goes to another host through a blob store. Give all hosts the same one: blob_store = \"s3://BUCKET/PREFIX?endpoint=URL\" in posthouse.toml, or POSTHOUSE_BLOB_STORE; a directory that all hosts share is \"file:///DIRECTORY\".";
+    BlobStoreUnreachable = 309 Unreachable "the blob store does not answer"
+        "The cause is given: no connection, a wrong bucket, or credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) that it does not take. Nothing was sent; try again when it answers. `posthouse doctor` asks it.";
+    BlobMissing = 310 Failed "the body of a message cannot be read"
+        "The file under DATA/blobs that holds it is gone, or is not what its name says. The message is not handed out without it; put the file back and redeliver it from quarantine.";
     TaskClaimed = 401 Refused "the task is claimed by somebody else"
         "Its owner is named. `posthouse task ls` shows what is free.";
     TaskDone = 402 Refused "the task is ended"

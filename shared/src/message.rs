@@ -392,6 +392,12 @@ impl Sealed {
         Ok((sealed, vouched))
     }
 
+    /// Its size: the encoded envelope, and the body that lies beside it.
+    pub fn size(&self) -> u64 {
+        let blob = self.envelope.blob.as_ref().map_or(0, |blob| blob.bytes);
+        u64::try_from(self.bytes.len()).unwrap_or(u64::MAX).saturating_add(blob)
+    }
+
     /// The bytes that its signature covers, and the signature; nothing where it carries none.
     pub fn signed_part(&self) -> Option<(&[u8], &str)> {
         split_sig(&self.bytes)

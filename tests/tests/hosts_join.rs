@@ -35,6 +35,7 @@ async fn alpha(nats: &Nats, dir: &Path) -> Running {
         listen: "127.0.0.1:0".to_owned(),
         limits: Limits::default(),
         settings: Vec::new(),
+        blob_store: None,
         environment: std::env::vars_os().collect(),
         nats: Some(nats.url().to_owned()),
         crash_at: None,
@@ -51,6 +52,7 @@ async fn host(nats: &Nats, data: &Path, name: &str, join: Option<&str>) -> Resul
         join: join.map(str::to_owned),
         labels: BTreeMap::new(),
         limits: Limits::default(),
+        blob_store: None,
         environment: std::env::vars_os().collect(),
         crash_at: None,
     });

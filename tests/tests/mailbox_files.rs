@@ -74,20 +74,36 @@ fn foreign_files_are_delivered_as_external_or_quarantined_and_never_stop_the_que
 }
 
 #[test]
-fn a_body_over_the_limit_is_refused_whole() {
+fn at06_a_long_body_is_kept_whole_and_one_over_the_limit_is_refused_whole() {
     let home = Home::new();
     let posthouse = Posthouse::up(&home);
     posthouse.team();
-    let large = home.room().join("large.txt");
-    std::fs::write(&large, "x".repeat(300 << 10)).unwrap();
-    let refused =
-        posthouse.cli(&["send", "lead", "--file", &large.display().to_string(), "--json"]).ended(3).json();
-    assert_eq!(refused["error"]["code"], "PH0301");
-    // The limit is on the encoded form: quotes count twice.
-    std::fs::write(&large, "\"".repeat(140 << 10)).unwrap();
-    posthouse.cli(&["send", "lead", "--file", &large.display().to_string()]).ended(3);
-    std::fs::write(&large, "x".repeat(200 << 10)).unwrap();
-    posthouse.ok(&["send", "lead", "--file", &large.display().to_string()]);
+    let file = home.room().join("body.txt");
+    let path = file.display().to_string();
+    // The limit of the envelope is on the encoded form: quotes count twice.
+    let bodies = ["x".repeat(200 << 10), "\"".repeat(140 << 10), "line ü\n".repeat(1 << 18)];
+    for body in &bodies {
+        std::fs::write(&file, body).unwrap();
+        posthouse.ok(&["send", "lead", "--file", &path]);
+    }
     let inbox = posthouse.json(&["inbox", "--peek"]);
-    assert_eq!(inbox["messages"][0]["body"].as_str().unwrap().len(), 200 << 10);
+    let message = |n: usize| &inbox["messages"][n];
+    assert_eq!(message(0)["body"], bodies[0]);
+    assert!(message(0)["whole"].is_null());
+    for n in [1, 2] {
+        let (body, whole) = (message(n)["body"].as_str().unwrap(), &message(n)["whole"]);
+        assert!(bodies[n].starts_with(body) && body.len() > 4_000, "{} bytes are shown", body.len());
+        assert_eq!(whole["bytes"], bodies[n].len());
+        assert!(std::fs::read_to_string(whole["file"].as_str().unwrap()).unwrap() == bodies[n]);
+        let trace = posthouse.json(&["trace", message(n)["id"].as_str().unwrap()]);
+        assert!(trace["bytes"].as_u64().unwrap() > u64::try_from(bodies[n].len()).unwrap());
+    }
+    let shown = posthouse.ok(&["inbox", "--peek"]);
+    assert!(shown.stdout.contains("in all, only its beginning is shown"), "{}", shown.stdout.len());
+
+    std::fs::write(&file, "x".repeat((64 << 20) + 1)).unwrap();
+    let refused = posthouse.cli(&["send", "lead", "--file", &path, "--json"]).ended(3).json();
+    assert_eq!(refused["error"]["code"], "PH0301");
+    assert_eq!(refused["error"]["effect"], "nothing was sent");
+    assert_eq!(posthouse.json(&["inbox", "--peek"])["messages"].as_array().unwrap().len(), 3);
 }

@@ -19,8 +19,8 @@ use super::failure::Ended;
 use super::terminal::Terminal;
 use crate::config::{Config, Environment, absolute};
 
-/// Largest text that is read from stdin or a file.
-const TEXT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Largest text that is read from stdin or a file: more than a body may have, so that the post says so.
+const TEXT_BYTES_MAX: u64 = 100 * 1024 * 1024;
 
 /// First pause before a coordinator that went away is asked again; doubles.
 const AGAIN_MIN: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::quantity::{duration_ms, size_bytes};
 use super::{Config, ConfigError, Environment, Flags, Origin, Sourced, absolute};
 
-const KEYS: &[&str] = &["data", "url", "listen", "team", "log", "log_format"];
+const KEYS: &[&str] = &["data", "url", "listen", "blob_store", "team", "log", "log_format"];
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 pub(super) fn load(environment: &Environment, flags: &Flags) -> Result<Config, ConfigError> {
@@ -18,6 +18,7 @@ pub(super) fn load(environment: &Environment, flags: &Flags) -> Result<Config, C
     let mut config = Config {
         data: Sourced::default_of(data.unwrap_or_default()),
         url: None,
+        blob_store: None,
         listen: Sourced::default_of("127.0.0.1:7420".to_owned()),
         team: Sourced::default_of("main".to_owned()),
         log: Sourced::default_of("info".to_owned()),
@@ -179,6 +180,7 @@ fn set(config: &mut Config, key: &str, text: &str, origin: &Origin, dir: &Path) 
         "data" => config.data = Sourced { value: absolute(Path::new(text), dir), origin: origin.clone() },
         "url" => config.url = Some(sourced()),
         "listen" => config.listen = sourced(),
+        "blob_store" => config.blob_store = Some(sourced()),
         "team" => config.team = sourced(),
         "log" => config.log = sourced(),
         "log_format" => {

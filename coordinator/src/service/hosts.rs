@@ -214,11 +214,8 @@ impl Service {
         state: &State,
         team: &crate::authority::Team,
     ) -> std::collections::BTreeMap<AgentName, Residence> {
-        let mut members: std::collections::BTreeMap<AgentName, Residence> = team
-            .members
-            .values()
-            .map(|member| (member.name.clone(), residence(member)))
-            .collect();
+        let mut members: std::collections::BTreeMap<AgentName, Residence> =
+            team.members.values().map(|member| (member.name.clone(), residence(member))).collect();
         // The system sends notices and receives nothing.
         let generation = state.leader.as_ref().map_or(team.birth, |leader| leader.generation);
         let system = Residence {

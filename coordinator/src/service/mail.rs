@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use posthouse_node::blob::Blobs;
 use posthouse_node::mailbox::{Claimed, Mailbox, Marks, Peeked};
 use posthouse_node::post::{Draft, DraftId};
 use posthouse_shared::codes::Code;
-use posthouse_shared::message::{Kind, Sealed, Vouched};
+use posthouse_shared::message::{BlobRef, Kind, Sealed, Vouched};
 use posthouse_shared::name::{AgentId, MessageId};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::Standing;
 use posthouse_shared::wire::Caller;
-use posthouse_shared::wire::replies::{BriefReply, InboxReply, MessageView, SendReply};
+use posthouse_shared::wire::replies::{BriefReply, InboxReply, MessageView, SendReply, WholeBody};
 use posthouse_shared::wire::requests::Request;
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -21,6 +22,8 @@ use crate::view::{Sight, agents, brief};
 /// Messages in one answer where the request names no number, and at most.
 const INBOX_DEFAULT: u32 = 100;
 const INBOX_MAX: u32 = 1_000;
+/// Of a long text, so that a list of many stays small.
+const BEGINNING_BYTES: usize = 4 * 1024;
 
 impl Service {
     /// On disk in the recipient's mailbox at return, or refused.
@@ -132,7 +135,8 @@ impl Service {
         let messages = self.0.inboxes.read(mailbox, limit).map_err(|error| error.refusal())?;
         let more = mailbox.counts().map_err(|error| error.refusal())?.ready;
         self.live().bump();
-        let messages = messages.iter().map(from_claimed).collect();
+        let blobs = self.node()?.blobs();
+        let messages = messages.iter().map(|one| from_claimed(one, blobs)).collect();
         Ok(InboxReply { messages, more: u64::try_from(more).unwrap_or(u64::MAX), peek: false })
     }
 
@@ -140,8 +144,10 @@ impl Service {
         let handed = self.0.inboxes.handed(mailbox.agent());
         let ready = mailbox.peek(limit).map_err(|error| error.refusal())?;
         let counts = mailbox.counts().map_err(|error| error.refusal())?;
-        let messages: Vec<MessageView> =
-            handed.iter().map(from_claimed).chain(ready.iter().map(from_peeked)).take(limit).collect();
+        let blobs = self.node()?.blobs();
+        let held = handed.iter().map(|one| from_claimed(one, blobs));
+        let waiting = ready.iter().map(|one| from_peeked(one, blobs));
+        let messages: Vec<MessageView> = held.chain(waiting).take(limit).collect();
         let more = (counts.ready + handed.len()).saturating_sub(messages.len());
         Ok(InboxReply { messages, more: u64::try_from(more).unwrap_or(u64::MAX), peek: true })
     }
@@ -158,16 +164,20 @@ impl Service {
     }
 }
 
-fn from_claimed(claimed: &Claimed) -> MessageView {
-    message_view(&claimed.message, claimed.vouched, claimed.attempt, claimed.marks)
+fn from_claimed(claimed: &Claimed, blobs: &Blobs) -> MessageView {
+    message_view(blobs, &claimed.message, claimed.vouched, claimed.attempt, claimed.marks)
 }
 
-fn from_peeked(seen: &Peeked) -> MessageView {
-    message_view(&seen.message, seen.vouched, seen.attempt, seen.marks)
+fn from_peeked(seen: &Peeked, blobs: &Blobs) -> MessageView {
+    message_view(blobs, &seen.message, seen.vouched, seen.attempt, seen.marks)
 }
 
-fn message_view(sealed: &Sealed, vouched: Vouched, attempt: u32, marks: Marks) -> MessageView {
+fn message_view(blobs: &Blobs, sealed: &Sealed, vouched: Vouched, attempt: u32, marks: Marks) -> MessageView {
     let envelope = &sealed.envelope;
+    let (body, whole) = match &envelope.blob {
+        Some(blob) => long_body(blobs, blob),
+        None => (envelope.body.clone().unwrap_or_default(), None),
+    };
     let from = match vouched {
         Vouched::Node | Vouched::Host => envelope.from.agent.to_string(),
         Vouched::Nobody => "external".to_owned(),
@@ -180,10 +190,21 @@ fn message_view(sealed: &Sealed, vouched: Vouched, attempt: u32, marks: Marks) -
         team: envelope.team.clone(),
         created_at: envelope.created_at,
         summary: envelope.summary.clone(),
-        body: envelope.body.clone().unwrap_or_default(),
+        body,
+        whole,
         in_reply_to: envelope.in_reply_to,
         attempt,
         marks: marks.names(),
         vouched,
     }
+}
+
+/// The beginning of a text that lies beside its message, and where all of it is.
+fn long_body(blobs: &Blobs, blob: &BlobRef) -> (String, Option<WholeBody>) {
+    let file = blobs.path(blob).map(|path| path.display().to_string()).unwrap_or_default();
+    let (body, error) = match blobs.text(blob, BEGINNING_BYTES) {
+        Ok(text) => (text, None),
+        Err(error) => (String::new(), Some(error.to_string())),
+    };
+    (body, Some(WholeBody { bytes: blob.bytes, sha256: blob.sha256.clone(), file, error }))
 }

@@ -209,7 +209,7 @@ impl About {
                 from: envelope.sender().to_string(),
                 to: envelope.recipient().to_string(),
                 lane: envelope.lane.map(|lane| lane.seq),
-                bytes: u64::try_from(sealed.bytes.len()).unwrap_or(u64::MAX),
+                bytes: sealed.size(),
                 trace_id: envelope.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
             });
         }

@@ -25,6 +25,7 @@ use super::connect;
 use super::orders::{self, Follower};
 use super::port::BusPort;
 use super::wire::{ASK, Ask, Joined, News, Start, nudges};
+use crate::blob::BlobStore;
 use crate::data::DataDir;
 use crate::directory::Directory;
 use crate::host_keys::open_host_key;
@@ -53,6 +54,8 @@ pub struct DaemonOptions {
     pub labels: BTreeMap<String, String>,
     /// The limits in force.
     pub limits: Limits,
+    /// The blob store that is shared with other hosts.
+    pub blob_store: Option<String>,
     /// The process's environment: teammates get an allow-list of it.
     pub environment: Vec<(OsString, OsString)>,
     /// A crash point to abort at, for tests.
@@ -76,6 +79,8 @@ impl Daemon {
         let files = Files::new(Arc::new(RealDisk), crash);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let limits = Arc::new(options.limits);
+        let blob_store = BlobStore::open_if(options.blob_store.as_deref(), &options.environment)
+            .map_err(|error| error.refusal())?;
         let data = DataDir::open(&options.data, options.name, &files, clock.as_ref())?;
         let internal = |what: &str, error: &(dyn std::error::Error + 'static)| {
             Refusal::new(Code::Internal, what).because(error).effect("nothing was started")
@@ -109,6 +114,7 @@ impl Daemon {
             directory: Directory::default(),
             port: Arc::new(port.clone()),
             link: None,
+            blob_store,
         })
         .await
         .map_err(|error| internal("start the node", &error))?;

@@ -2,7 +2,7 @@
 
 use posthouse_shared::clock::Stamp;
 use posthouse_shared::generation::Generation;
-use posthouse_shared::message::Kind;
+use posthouse_shared::message::{BlobRef, Kind};
 use posthouse_shared::name::MessageId;
 use posthouse_shared::task::Claim;
 use serde::{Deserialize, Serialize};
@@ -53,8 +53,11 @@ pub struct Input {
     /// One line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// What it says.
+    /// What it says; empty where `blob` is there.
     pub body: String,
+    /// Where a large body lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blob: Option<BlobRef>,
     /// When it entered.
     pub at: Stamp,
 }
@@ -73,7 +76,8 @@ impl Input {
             from: envelope.from.agent.to_string(),
             kind: envelope.kind,
             summary: envelope.summary.clone(),
-            body: envelope.body.clone().unwrap_or_default(),
+            body: envelope.body.clone().filter(|_| envelope.blob.is_none()).unwrap_or_default(),
+            blob: envelope.blob.clone(),
             at,
         }
     }

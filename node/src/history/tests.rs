@@ -20,6 +20,7 @@ fn input(turn: u64, n: u8, attempt: u32) -> Input {
         kind: Kind::Message,
         summary: None,
         body: format!("body {n}"),
+        blob: None,
         at: Stamp::from_nanos(turn),
     }
 }

@@ -250,7 +250,7 @@ impl Inner {
                     break;
                 }
             };
-            let size = u64::try_from(content.0.bytes.len()).unwrap_or(u64::MAX);
+            let size = content.0.size();
             if !claimed.is_empty() && bytes.saturating_add(size) > batch.bytes_max {
                 self.put_back(loaded, &name, &held)?;
                 break;

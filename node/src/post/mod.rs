@@ -29,12 +29,16 @@ use posthouse_shared::wire::replies::{SendState, Stage};
 pub use clock::KeptClock;
 pub use group::GroupError;
 
+use crate::blob::{BlobError, Blobs};
 use crate::directory::{Directory, Residence};
 use crate::mailbox::{Delivered, MailboxError, Mailboxes, Marks};
 use crate::outbox::Outbox;
 use crate::trace_index::{TraceIndex, TraceNote};
 use ids::{Chosen, ChosenIds, Known};
 use numbers::LaneNumbers;
+
+/// What number, stamp and seal add to an envelope at most.
+const SEAL_BYTES: u64 = 512;
 
 /// A message before it has a number, a stamp and a seal.
 #[derive(Debug, Clone)]
@@ -100,6 +104,8 @@ pub struct PostSetup {
     pub directory: Directory,
     /// Where messages are traced.
     pub trace: TraceIndex,
+    /// Bodies that are too large for an envelope.
+    pub blobs: Blobs,
     /// The way to other hosts, where there is one.
     pub away: Option<Away>,
 }
@@ -191,6 +197,9 @@ impl Post {
                 sealed.envelope.clone().seal_for_others(&away.key, &setup.limits).map_err(sealing)?
             }
         };
+        if let Some(blob) = &signed.envelope.blob {
+            setup.blobs.share(blob).map_err(|e| e.refusal())?;
+        }
         let new = away.outbox.put(host, &signed).map_err(|e| e.refusal())?;
         if new {
             let detail = format!("for {host}");
@@ -225,14 +234,18 @@ impl Post {
             DraftId::Fresh => {
                 check_standing(&to, &residence)?;
                 let id = MessageId::fresh();
-                let envelope = inner.stamped(inner.blank(&draft, id, to, &residence, &origin), &draft)?;
+                let blank = inner.blank(&draft, id, to, &residence, &origin);
+                let envelope = inner.stamped(inner.fitting(blank, &residence)?, &draft)?;
                 Ok((inner.seal(envelope)?, false))
             }
             DraftId::Chosen(id) => {
                 let blank = inner.blank(&draft, id, to.clone(), &residence, &origin);
                 let content = blank.content_digest();
                 match inner.chosen.look(id, &content) {
-                    Known::Same(first) => Ok((inner.seal(inner.again(blank, *first))?, true)),
+                    Known::Same(first) => {
+                        let blank = inner.fitting(blank, &residence)?;
+                        Ok((inner.seal(inner.again(blank, *first))?, true))
+                    }
                     Known::Other => Err(Refusal::new(
                         Code::IdReused,
                         format!("message id {id} was used for something else"),
@@ -240,7 +253,8 @@ impl Post {
                     .effect("nothing was sent")),
                     Known::New => {
                         let made = check_standing(&to, &residence)
-                            .and_then(|()| inner.first(blank, &draft, content));
+                            .and_then(|()| inner.fitting(blank, &residence))
+                            .and_then(|blank| inner.first(blank, &draft, content));
                         let record = made.as_ref().ok().map(|(_, chosen)| chosen);
                         let settled = inner.chosen.settle(id, record);
                         let (sealed, _) = made?;
@@ -286,6 +300,25 @@ impl Inner {
             blob: None,
             trace: Some(trace),
         }
+    }
+
+    /// Puts a body that does not fit into the envelope where bodies lie, on this disk at return. A number is spent
+    /// only after it.
+    fn fitting(&self, envelope: Envelope, residence: &Residence) -> Result<Envelope, Refusal> {
+        let setup = &self.setup;
+        let encoded = serde_json::to_vec(&envelope)
+            .map_err(|error| Refusal::new(Code::Internal, "encode message").because(&error))?;
+        let size = u64::try_from(encoded.len()).unwrap_or(u64::MAX).saturating_add(SEAL_BYTES);
+        if size <= setup.limits.envelope_bytes {
+            return Ok(envelope);
+        }
+        let Some(body) = envelope.body else { return Ok(envelope) };
+        if residence.host != setup.host && setup.away.is_some() && setup.blobs.store().is_none() {
+            let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
+            return Err(BlobError::NoStore { bytes }.refusal());
+        }
+        let blob = setup.blobs.put(body.as_bytes()).map_err(|e| e.refusal())?;
+        Ok(Envelope { body: None, blob: Some(blob), ..envelope })
     }
 
     /// Gives number and stamp.
@@ -339,11 +372,11 @@ fn sealing(error: SealError) -> Refusal {
     }
 }
 
-/// Before a number is spent: a body that alone is over the limit, a summary that is no summary.
+/// Before a number is spent: a body that is over all limits, a summary that is no summary.
 fn check_size(draft: &Draft, limits: &Limits) -> Result<(), Refusal> {
     let bytes = u64::try_from(draft.body.len()).unwrap_or(u64::MAX);
-    if bytes > limits.envelope_bytes {
-        return Err(too_large(bytes, limits.envelope_bytes));
+    if bytes > limits.blob_bytes {
+        return Err(BlobError::TooLarge { bytes, limit: limits.blob_bytes }.refusal());
     }
     let summary = draft.summary.as_ref().map_or(0, String::len);
     if summary > usize::try_from(limits.summary_bytes).unwrap_or(usize::MAX) {

@@ -24,6 +24,7 @@ use posthouse_shared::supervise::Supervisor;
 use posthouse_shared::wire::receipts::{Note, Question, Receipt};
 use tokio::sync::mpsc;
 
+use crate::blob::Blobs;
 use crate::directory::Directory;
 use crate::host_keys::{KeptKeys, KeysError};
 use crate::link::HostLink;
@@ -50,6 +51,8 @@ pub struct RelayOptions {
     pub mailboxes: Mailboxes,
     /// Delivers what turns out to be for here, and keeps the clock.
     pub post: Post,
+    /// Large bodies: brought before `stored` is said.
+    pub blobs: Blobs,
     /// Who lives where, and the hosts' keys.
     pub directory: Directory,
     /// This host.

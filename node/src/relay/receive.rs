@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthouse_shared::clock::Observed;
-use posthouse_shared::message::Sealed;
-use posthouse_shared::name::HostName;
+use posthouse_shared::message::{BlobRef, Sealed};
+use posthouse_shared::name::{HostName, MessageId};
 use posthouse_shared::supervise::Closing;
 use posthouse_shared::wire::event::What;
 use posthouse_shared::wire::receipts::{Note, Question, Receipt, Word};
@@ -15,6 +15,7 @@ use posthouse_shared::wire::replies::Stage;
 
 use super::judge::{Verdict, judge};
 use super::{Shared, send};
+use crate::blob::{BlobError, Brought};
 use crate::link::{AckToken, Arrival, Inbound, Parcel};
 use crate::mailbox::{Delivered, MailboxError};
 use crate::trace_index::TraceNote;
@@ -26,6 +27,8 @@ const REOPEN_MAX: Duration = Duration::from_secs(5);
 /// What a sender waits after a full mailbox, or a disk that failed.
 const FULL_RETRY_MS: u64 = 1_000;
 const DISK_RETRY_MS: u64 = 5_000;
+/// While a body comes.
+const COMING_RETRY_MS: u64 = 200;
 
 pub(super) async fn run(shared: Arc<Shared>, mut closing: Closing) {
     let mut pause = REOPEN_MIN;
@@ -139,6 +142,11 @@ fn take(shared: &Shared, sealed: &Sealed, marks: crate::mailbox::Marks) -> Word 
         tracing::warn!(%error, "cannot keep a host's key");
         return Word::Busy { retry_ms: DISK_RETRY_MS };
     }
+    if let Some(blob) = &envelope.blob
+        && let Some(word) = not_here(shared, envelope.id, blob)
+    {
+        return word;
+    }
     let order_at = match options.post.clock().observe(envelope.created_at, options.limits.max_skew()) {
         Observed::Adopted => envelope.created_at,
         Observed::Skewed(by) => {
@@ -166,6 +174,28 @@ fn take(shared: &Shared, sealed: &Sealed, marks: crate::mailbox::Marks) -> Word 
         }
         Ok(Delivered::Duplicate(stage)) => word(stage),
         Err(error) => word_of(&error, sealed),
+    }
+}
+
+/// What the sender is told while a body is not on this host's disk. A body that the store does not have (yet), or
+/// not as it should be, is asked for again as long as the sender has it; what can never be had is refused.
+fn not_here(shared: &Shared, id: MessageId, blob: &BlobRef) -> Option<Word> {
+    match shared.options.blobs.bring(blob) {
+        Brought::Here => None,
+        Brought::Coming => Some(Word::Busy { retry_ms: COMING_RETRY_MS }),
+        Brought::Failed(error) => {
+            tracing::warn!(message = %id, %error, "cannot bring the body of a message");
+            let refused = |code: &str| Word::Refused { code: code.to_owned(), text: error.to_string() };
+            Some(match error {
+                BlobError::NoStore { .. } => refused("no_blob_store"),
+                BlobError::TooLarge { .. } => refused("too_large"),
+                BlobError::BadName { .. } => refused("bad_blob"),
+                BlobError::Corrupt { .. }
+                | BlobError::Missing { .. }
+                | BlobError::Store(_)
+                | BlobError::Durable(_) => Word::Busy { retry_ms: DISK_RETRY_MS },
+            })
+        }
     }
 }
 

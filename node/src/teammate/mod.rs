@@ -46,6 +46,7 @@ use posthouse_shared::name::AgentId;
 use posthouse_shared::team::{MemberSpec, Standing};
 use tokio::sync::watch;
 
+use crate::blob::Blobs;
 use crate::history::HistoryError;
 use crate::local::Tokens;
 use crate::mailbox::{Mailbox, MailboxError};
@@ -92,6 +93,7 @@ pub(crate) struct Deps {
     pub limits: Arc<Limits>,
     pub clock: Arc<dyn Clock>,
     pub post: Post,
+    pub blobs: Blobs,
     pub trace: TraceIndex,
     pub port: Arc<dyn AuthorityPort>,
     pub runner: Arc<dyn Runner>,

@@ -22,9 +22,9 @@ use super::agent::{Current, Teammate, Untold, retryable};
 use super::life::{About, Happening, Life, Verdict, Wants};
 use super::plan::{Facts, Plan, plan};
 use super::settle::Moves;
-use super::{TeammateError, in_mailbox};
+use super::{TeammateError, blocking, in_mailbox};
 use crate::history::{Begin, End, History, InTurn, Input, InputKey};
-use crate::mailbox::{Batch, Claimed, Lease, Release, Which};
+use crate::mailbox::{Batch, Claimed, Lease, Reason, Release, Which};
 use crate::runner::log::{AgentLog, log_path};
 use crate::runner::{Outcome, Turn, TurnInput, TurnMessage};
 
@@ -56,7 +56,46 @@ impl Teammate {
         }
     }
 
+    /// Mail for the next turn, with the whole of what it says. What cannot be had goes to quarantine, and other mail
+    /// is taken in its place.
     async fn claim_mail(&mut self) -> Result<Vec<Claimed>, TeammateError> {
+        loop {
+            let claimed = self.claim_once().await?;
+            if claimed.is_empty() {
+                return Ok(claimed);
+            }
+            let mail = self.with_bodies(claimed).await?;
+            if !mail.is_empty() {
+                return Ok(mail);
+            }
+        }
+    }
+
+    async fn with_bodies(&self, claimed: Vec<Claimed>) -> Result<Vec<Claimed>, TeammateError> {
+        let mut mail = Vec::with_capacity(claimed.len());
+        for mut message in claimed {
+            let Some(blob) = message.message.envelope.blob.clone() else {
+                mail.push(message);
+                continue;
+            };
+            let blobs = self.deps.blobs.clone();
+            match blocking(move || blobs.text(&blob, usize::MAX)).await? {
+                Ok(text) => {
+                    message.message.envelope.body = Some(text);
+                    mail.push(message);
+                }
+                Err(error) => {
+                    let (lease, text) = (message.lease, error.to_string());
+                    tracing::warn!(agent = %self.setup.id, message = %lease.id(), %error, "cannot read a body");
+                    let reason = Reason { code: "no_body".to_owned(), text, turn: None };
+                    in_mailbox(&self.mailbox, move |mailbox| mailbox.quarantine(&[lease], &reason)).await?;
+                }
+            }
+        }
+        Ok(mail)
+    }
+
+    async fn claim_once(&mut self) -> Result<Vec<Claimed>, TeammateError> {
         let mut mail = std::mem::take(&mut self.urgent);
         let max = usize::try_from(self.deps.limits.turn_messages).unwrap_or(usize::MAX);
         let room = max.saturating_sub(mail.len());
@@ -165,6 +204,11 @@ impl Teammate {
             task: current.task.clone(),
             messages: current.mail.iter().map(turn_message).collect(),
         };
+        for message in &mut current.mail {
+            // Large bodies are not held while the turn runs.
+            let envelope = &mut message.message.envelope;
+            envelope.body = envelope.body.take().filter(|_| envelope.blob.is_none());
+        }
         let turn = Turn { input, environment, log: Arc::clone(&current.log) };
         self.happens(Happening::Begun(current.turn, about)).await;
         self.begun();

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use posthouse_node::blob::Blobs;
 use posthouse_node::directory::{Directory, Residence};
 use posthouse_node::mailbox::{Batch, Claimed, Incarnation, Mailbox, Mailboxes, Setup, Which};
 use posthouse_node::post::{Draft, DraftId, Post, PostSetup};
@@ -120,6 +121,7 @@ impl House {
             mailboxes: mailboxes.clone(),
             directory,
             trace: TraceIndex::none(),
+            blobs: Blobs::open(self.files.clone(), self.data.join("blobs"), &self.limits, None),
             away: None,
         };
         Post::open(setup, &self.data.join("sent"), &self.data.join("clock")).unwrap()

@@ -247,6 +247,7 @@ impl Bench {
             directory: directory.clone(),
             port: authority,
             link: None,
+            blob_store: None,
         })
         .await
         .unwrap();

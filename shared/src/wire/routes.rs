@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use crate::codes::Code;
+use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::wire::requests::Request;
 
@@ -47,6 +48,19 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("POST", "/v1/teams/{team}/wait", "wait"),
     ("GET", "/v1/teams/{team}/brief", "brief"),
 ];
+
+/// What a JSON string may take for one byte of a body that is mostly text.
+const ESCAPED: u64 = 2;
+
+/// Largest body of a request to this path: mail may be as large as a blob.
+pub fn body_bytes_max(path: &str, limits: &Limits) -> u64 {
+    let path = path.split('?').next().unwrap_or_default();
+    if path.starts_with("/v1/teams/") && path.ends_with("/messages") {
+        limits.request_bytes.max(limits.blob_bytes.saturating_mul(ESCAPED))
+    } else {
+        limits.request_bytes
+    }
+}
 
 /// Query keys that are numbers or booleans; all others are text.
 const TYPED_QUERY: &[&str] = &["after", "timeout_ms", "limit"];

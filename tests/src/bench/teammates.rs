@@ -78,6 +78,7 @@ async fn start(data: &Path, port: Arc<Quiet>, count: u64) -> NodeHandle {
         directory,
         port,
         link: None,
+        blob_store: None,
     })
     .await
     .unwrap()

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::cli::args::{InboxArgs, ListFormat, SendArgs};
 use crate::cli::failure::Ended;
 use crate::cli::terminal::Paint;
-use crate::cli::text::time;
+use crate::cli::text::{bytes, time};
 use crate::cli::world::{LOST_MAX, Look, Session, unhurried};
 
 /// Between two looks at mail that is only looked at.
@@ -169,5 +169,13 @@ fn message(one: &MessageView, look: &Look) -> String {
     let body = terminal.safe(&one.body);
     text.push_str(&body);
     text.push_str(if body.ends_with('\n') { "\n" } else { "\n\n" });
+    if let Some(whole) = &one.whole {
+        let shown = match &whole.error {
+            Some(error) => format!("cannot be shown: {}", terminal.safe(error)),
+            None => "only its beginning is shown".to_owned(),
+        };
+        let (size, file) = (bytes(whole.bytes), terminal.safe(&whole.file));
+        text.push_str(&format!("{size} in all, {shown}; the whole text: {file}\n\n"));
+    }
     text
 }

@@ -48,8 +48,11 @@ pub struct MessageView {
     /// One line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// The text.
+    /// The text. Only its beginning where `whole` is there.
     pub body: String,
+    /// Where the whole of a long text is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<WholeBody>,
     /// What it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_reply_to: Option<MessageId>,
@@ -60,6 +63,20 @@ pub struct MessageView {
     pub marks: Vec<String>,
     /// Who vouches for it.
     pub vouched: Vouched,
+}
+
+/// A text that is too long for a list of messages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WholeBody {
+    /// Its length.
+    pub bytes: u64,
+    /// SHA-256 of it, in hex.
+    pub sha256: String,
+    /// The file that holds it, on the host of the mailbox.
+    pub file: String,
+    /// Why not even its beginning can be shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Mail.
