@@ -6,18 +6,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use posthouse_node::bus::wire::{Beat, MailCounts};
+use posthouse_shared::limits::Limits;
 use posthouse_shared::name::{AgentId, HostName};
 use posthouse_shared::team::HostState;
 
-/// Silent for so long, a host is unreachable.
-pub const UNREACHABLE: Duration = Duration::from_secs(10);
-/// Silent for so long on a bus that is fine, it is lost.
-pub const LOST: Duration = Duration::from_secs(30);
+/// After how long a silence a host is what.
+#[derive(Debug, Clone, Copy)]
+struct Spans {
+    unreachable: Duration,
+    lost: Duration,
+}
 
 /// The last words of all hosts, and of the bus. Clones share it. Times are those of the clock that counts from
 /// boot.
-#[derive(Debug, Clone, Default)]
-pub struct Beats(Arc<Mutex<Inner>>);
+#[derive(Debug, Clone)]
+pub struct Beats(Arc<Mutex<Inner>>, Spans);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -33,6 +36,15 @@ struct Host {
 }
 
 impl Beats {
+    /// Nothing is heard yet. Silences are judged by these limits.
+    pub fn new(limits: &Limits) -> Self {
+        let spans = Spans {
+            unreachable: Duration::from_millis(limits.unreachable_after_ms),
+            lost: Duration::from_millis(limits.lost_after_ms),
+        };
+        Self(Arc::default(), spans)
+    }
+
     /// Whether the bus is fine now.
     pub fn bus(&self, fine: bool, now: Duration) {
         let mut inner = self.lock();
@@ -67,20 +79,20 @@ impl Beats {
         let inner = self.lock();
         let known = inner.hosts.get(host);
         let draining = known.and_then(|host| host.beat.as_ref()).is_some_and(|beat| beat.draining);
-        judge(inner.fine, known.map(|host| host.heard), lost, draining, now)
+        judge(self.1, inner.fine, known.map(|host| host.heard), lost, draining, now)
     }
 
     /// Whether a host has been silent for so long that it is lost.
     pub fn is_lost(&self, host: &HostName, now: Duration) -> bool {
         let inner = self.lock();
         silence(inner.fine, inner.hosts.get(host).map(|host| host.heard), now)
-            .is_some_and(|silence| silence > LOST)
+            .is_some_and(|silence| silence > self.1.lost)
     }
 
     /// Whether a host was heard lately.
     pub fn is_heard(&self, host: &HostName, now: Duration) -> bool {
         let heard = self.lock().hosts.get(host).map(|host| host.heard);
-        heard.is_some_and(|heard| now.saturating_sub(heard) < UNREACHABLE)
+        heard.is_some_and(|heard| now.saturating_sub(heard) < self.1.unreachable)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -94,6 +106,7 @@ fn silence(fine: Option<Duration>, heard: Option<Duration>, now: Duration) -> Op
 }
 
 fn judge(
+    spans: Spans,
     fine: Option<Duration>,
     heard: Option<Duration>,
     lost: bool,
@@ -102,8 +115,8 @@ fn judge(
 ) -> HostState {
     let Some(silence) = silence(fine, heard, now) else { return HostState::Unknown };
     match heard {
-        _ if lost || silence > LOST => HostState::Lost,
-        _ if silence > UNREACHABLE => HostState::Unreachable,
+        _ if lost || silence > spans.lost => HostState::Lost,
+        _ if silence > spans.unreachable => HostState::Unreachable,
         None => HostState::Unknown,
         Some(_) if draining => HostState::Draining,
         Some(_) => HostState::Up,
@@ -114,24 +127,26 @@ fn judge(
 mod tests {
     use super::*;
 
+    const SPANS: Spans = Spans { unreachable: s(10), lost: s(30) };
+
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     #[test]
     fn a_silent_host_is_unreachable_then_lost() {
-        let state = |now| judge(Some(s(0)), Some(s(100)), false, false, s(now));
+        let state = |now| judge(SPANS, Some(s(0)), Some(s(100)), false, false, s(now));
         assert_eq!(state(105), HostState::Up);
         assert_eq!(state(111), HostState::Unreachable);
         assert_eq!(state(131), HostState::Lost);
-        assert_eq!(judge(Some(s(0)), Some(s(100)), false, true, s(101)), HostState::Draining);
+        assert_eq!(judge(SPANS, Some(s(0)), Some(s(100)), false, true, s(101)), HostState::Draining);
     }
 
     #[test]
     fn nothing_is_said_of_hosts_while_the_bus_is_away_nor_right_after() {
-        assert_eq!(judge(None, Some(s(0)), false, false, s(500)), HostState::Unknown);
-        assert_eq!(judge(Some(s(495)), Some(s(0)), false, false, s(500)), HostState::Up);
-        assert_eq!(judge(Some(s(495)), None, false, false, s(500)), HostState::Unknown);
-        assert_eq!(judge(Some(s(495)), Some(s(0)), false, false, s(510)), HostState::Unreachable);
+        assert_eq!(judge(SPANS, None, Some(s(0)), false, false, s(500)), HostState::Unknown);
+        assert_eq!(judge(SPANS, Some(s(495)), Some(s(0)), false, false, s(500)), HostState::Up);
+        assert_eq!(judge(SPANS, Some(s(495)), None, false, false, s(500)), HostState::Unknown);
+        assert_eq!(judge(SPANS, Some(s(495)), Some(s(0)), false, false, s(510)), HostState::Unreachable);
     }
 }

@@ -6,7 +6,6 @@
 
 mod environment;
 mod layers;
-pub mod quantity;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -76,6 +75,8 @@ pub struct Flags {
     pub data: Option<PathBuf>,
     /// `--listen`
     pub listen: Option<String>,
+    /// `--nats`
+    pub nats: Option<String>,
     /// `--team`
     pub team: Option<String>,
 }
@@ -89,8 +90,10 @@ pub struct Config {
     pub url: Option<Sourced<String>>,
     /// The blob store that all hosts share, where somebody named one.
     pub blob_store: Option<Sourced<String>>,
-    /// Where `up` listens.
+    /// Where `up` and `serve` listen.
     pub listen: Sourced<String>,
+    /// The NATS servers of `serve`, where somebody named them.
+    pub nats: Option<Sourced<String>>,
     /// The team that is meant.
     pub team: Sourced<String>,
     /// Filter of the log, in the syntax of `RUST_LOG`.
@@ -193,10 +196,15 @@ impl Config {
             Some(store) => (store.value.clone(), &store.origin),
             None => ("none: large bodies stay on their host".to_owned(), &Origin::Default),
         };
+        let (nats, nats_origin) = match &self.nats {
+            Some(nats) => (nats.value.clone(), &nats.origin),
+            None => ("none".to_owned(), &Origin::Default),
+        };
         let mut all = vec![
             setting("data", self.data.value.display().to_string(), "", &self.data.origin),
             setting("url", url, "", url_origin),
             setting("listen", self.listen.value.clone(), "", &self.listen.origin),
+            setting("nats", nats, "", nats_origin),
             setting("blob_store", blob_store, "", blob_store_origin),
             setting("team", self.team.value.clone(), "", &self.team.origin),
             setting("log", self.log.value.clone(), "", &self.log.origin),

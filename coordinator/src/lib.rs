@@ -32,7 +32,6 @@ pub mod live;
 pub mod prefix;
 pub mod run;
 pub mod service;
-pub mod signals;
 pub mod start;
 pub mod team_file;
 pub mod up;

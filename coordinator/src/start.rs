@@ -4,6 +4,7 @@
 //! mailboxes, post) -> what the journal asks for (mail, teammates) -> HTTP. It answers *ready* only after all
 //! of it. Closing goes the other way.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use posthouse_node::blob::BlobStore;
 use posthouse_node::directory::Directory;
 use posthouse_node::host_keys::open_host_key;
+use posthouse_node::link::HostLink;
 use posthouse_node::mailbox::Incarnation;
 use posthouse_node::node::{Node, NodeHandle, NodeOptions};
 use posthouse_shared::clock::{Clock, SystemClock};
@@ -53,8 +55,10 @@ pub struct StartOptions {
     pub environment: Vec<(OsString, OsString)>,
     /// The blob store that is shared with other hosts.
     pub blob_store: Option<String>,
-    /// Address of NATS, where other hosts may join.
+    /// The NATS servers, where other hosts may join.
     pub nats: Option<String>,
+    /// What placement can ask of this host.
+    pub labels: BTreeMap<String, String>,
     /// A crash point to abort at, for tests.
     pub crash_at: Option<String>,
 }
@@ -71,6 +75,7 @@ impl StartOptions {
             settings: config.settings(),
             blob_store: config.blob_store.as_ref().map(|url| url.value.clone()),
             nats: None,
+            labels: BTreeMap::new(),
             environment: all.collect(),
             crash_at: environment.get("POSTHOUSE_CRASH_AT").map(str::to_owned),
         }
@@ -112,7 +117,7 @@ impl Running {
                 host: data.host.host.clone(),
                 data_id: data.host.data_id.clone(),
                 boot: data.host.boot,
-                labels: std::collections::BTreeMap::new(),
+                labels: options.labels,
                 runners: std::iter::once("command".to_owned()).collect(),
             },
         })
@@ -126,6 +131,19 @@ impl Running {
         let bus = match &options.nats {
             Some(url) => Some(Bus::connect(url, &data.host.host).await?),
             None => None,
+        };
+        let link = match (&bus, key.clone()) {
+            (Some(bus), Some(key)) => {
+                let known = authority.state().hosts.get(&data.host.host).map(|host| host.generation);
+                let generation = known.ok_or_else(|| {
+                    Refusal::new(Code::Internal, "this host is not in its own journal")
+                        .effect("nothing was started")
+                })?;
+                // Before the node: it opens its inbound side at once.
+                bus.consumer(&data.host.host, generation).await?;
+                Some(HostLink { link: Arc::new(bus.link().clone()), key, generation })
+            }
+            (None, _) | (_, None) => None,
         };
         let supervisor = Supervisor::new();
         let status = Status {
@@ -147,7 +165,8 @@ impl Running {
             settings: options.settings,
             data: data.root().to_owned(),
             events: Events::new(boot, data.host.boot, usize::try_from(limits.events).unwrap_or(usize::MAX)),
-            key: key.map(|key| key.public()),
+            nats: options.nats,
+            key: key.as_ref().map(|key| key.public()),
             supervisor: supervisor.clone(),
         });
         let binary = std::env::current_exe().map_err(|e| internal("find the running binary", &e))?;
@@ -164,7 +183,7 @@ impl Running {
             environment: options.environment,
             directory: Directory::default(),
             port: Arc::new(service.clone()),
-            link: None,
+            link,
             blob_store,
         })
         .await

@@ -1,4 +1,4 @@
-//! `posthouse up`: one process, one host, until a signal ends it.
+//! `posthouse up` and `posthouse serve`: a coordinator with its host, until a signal ends it.
 //!
 //! The first SIGINT or SIGTERM closes in order and the exit code is 0; a second one ends running turns at once,
 //! and the exit code is 130 or 143.
@@ -11,8 +11,8 @@ use posthouse_shared::refusal::Refusal;
 use posthouse_shared::telemetry;
 
 use crate::cli::Up;
-use crate::signals::{Asked, Signals};
 use crate::start::{Running, StartOptions};
+use posthouse_node::signals::{Asked, Signals};
 
 /// Runs until a signal comes. Prints `ready http://...` on stdout when requests are taken.
 pub fn up(up: Up) -> Result<u8, Refusal> {
@@ -20,7 +20,12 @@ pub fn up(up: Up) -> Result<u8, Refusal> {
     runtime()?.block_on(async {
         let mut signals = listen()?;
         let grace = up.config.limits.shutdown_grace();
-        let options = StartOptions::of(&up.config, &up.environment, up.name.clone(), &up.config.listen.value);
+        let listen = &up.config.listen.value;
+        let options = StartOptions {
+            nats: up.nats.clone(),
+            labels: up.labels.iter().cloned().collect(),
+            ..StartOptions::of(&up.config, &up.environment, up.name.clone(), listen)
+        };
         let running = Running::start(options).await?;
         announce(&running, up.json).map_err(|e| Refusal::new(Code::Internal, "print").because(&e))?;
         let first = signals.next().await;

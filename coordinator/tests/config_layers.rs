@@ -47,7 +47,7 @@ fn each_layer_overrides_the_weaker_ones_and_every_value_tells_its_origin() {
         "# here\nteam = \"dir\"\nlog = \"dir\"\n[limits]\nenvelope_bytes = \"64KiB\"\nshutdown_grace_ms = \"2s\"\n",
     );
     let variables = environment(dir, &[("POSTHOUSE_TEAM", "var"), ("POSTHOUSE_LIMITS_MAX_ATTEMPTS", "9")]);
-    let flags = Flags { data: Some("d/../data".into()), team: None, listen: None };
+    let flags = Flags { data: Some("d/../data".into()), team: None, nats: None, listen: None };
     let config = Config::load(&variables, &flags).unwrap();
     let setting = |name: &str| {
         let one = config.settings().into_iter().find(|one| one.name == name).unwrap();

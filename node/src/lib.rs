@@ -40,6 +40,7 @@ pub mod post;
 pub mod relay;
 pub mod runner;
 pub mod schedule;
+pub mod signals;
 pub mod teammate;
 pub mod trace_index;
 pub mod upkeep;

@@ -202,3 +202,38 @@ fn deliveries_of_another_process_are_noticed_and_its_claims_are_not_claimed_agai
     await_change(&here, || here.counts().unwrap().ready == 10);
     assert_eq!(here.claim(all()).unwrap()[0].attempt, 2);
 }
+
+#[test]
+fn who_only_delivers_hears_of_the_others_as_soon_as_it_looks() {
+    let (_dir, house) = house();
+    let (one, other) = (house.mailbox(), house.mailbox());
+    one.deliver(&message("a", 1), Marks::NONE).unwrap();
+    other.deliver(&message("b", 1), Marks::NONE).unwrap();
+    one.deliver(&message("a", 2), Marks::NONE).unwrap();
+    assert_eq!((one.counts().unwrap().ready, other.counts().unwrap().ready), (3, 3));
+    // From then on it is told.
+    other.deliver(&message("b", 2), Marks::NONE).unwrap();
+    await_change(&one, || one.counts().unwrap().ready == 4);
+    let mut claimed = claim_bodies(&one);
+    claimed.sort();
+    assert_eq!(claimed, ["a 1", "a 2", "b 1", "b 2"]);
+}
+
+#[test]
+fn processes_that_only_deliver_keep_the_limit_but_for_a_share_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = House::at(dir.path()).limit("ready_per_mailbox", 64);
+    let processes: Vec<Mailbox> = (0..4).map(|_| house.mailbox()).collect();
+    let mut stored = 0;
+    for seq in 1..=64 {
+        for (n, mailbox) in processes.iter().enumerate() {
+            match mailbox.deliver(&message(&format!("s{n}"), seq), Marks::NONE) {
+                Ok(_) => stored += 1,
+                Err(MailboxError::Full { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    // Each of them may be a sixteenth behind.
+    assert!((64..=64 + 4 * 5).contains(&stored), "{stored} stored");
+}

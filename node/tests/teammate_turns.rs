@@ -31,6 +31,8 @@ async fn mail_becomes_a_turn_and_the_lead_hears_its_result_once() {
     assert_eq!((counts.ready, counts.processing, counts.done), (0, 0, 1));
     assert!(bench.history().contains("count the files"));
     assert!(bench.node.close(std::time::Duration::from_secs(5)).await);
+    // Who saw it idle found the notice.
+    assert_eq!(bench.port.told().notices_at_idle, [1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@
 //! | [`clock`] | time as an argument, the hybrid logical clock |
 //! | [`message`], [`identity`] | the envelope and who vouches for it |
 //! | [`team`], [`task`] | members, hosts, schedules, tasks, as data |
-//! | [`limits`] | every limit and default, one table |
+//! | [`limits`], [`quantity`] | every limit and default, one table; durations and sizes as people write them |
 //! | [`refusal`], [`codes`] | errors as users see them |
 //! | [`durable`] | the one place that knows write, sync, rename, sync |
 //! | [`wire`] | requests and replies between CLI, coordinator and node |
@@ -21,6 +21,7 @@ pub mod lane;
 pub mod limits;
 pub mod message;
 pub mod name;
+pub mod quantity;
 pub mod refusal;
 pub mod supervise;
 pub mod task;

@@ -78,6 +78,10 @@ limits! {
     shutdown_grace_ms: u64 = 10_000, "ms";
     /// A permission question that nobody answers is denied after this.
     permission_ms: u64 = 600_000, "ms";
+    /// Silent for so long, a host is unreachable.
+    unreachable_after_ms: u64 = 10_000, "ms";
+    /// Silent for so long on a bus that is fine, a host is lost: its claims are released.
+    lost_after_ms: u64 = 30_000, "ms";
     /// How long a silent host keeps its teammates.
     rehome_after_ms: u64 = 300_000, "ms";
     /// A remote stamp further ahead than this is not adopted.

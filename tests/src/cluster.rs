@@ -1,8 +1,9 @@
-//! A running `posthouse up`. Starting waits for its own word that it is ready; ending is by kill -9, by SIGTERM,
+//! A running `posthouse up` or `posthouse serve`, and hosts beside it. Starting waits for its own word that it is ready; ending is by kill -9, by SIGTERM,
 //! or by itself. Only processes that were started here are ever signalled.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::api::Api;
 use crate::events::Events;
-use crate::home::{Home, Output, TEAM, exit_code};
+use crate::home::{Home, Output, TEAM, exit_code, posthouse_node};
 
 /// Within what everything that a test waits for must happen. Generous: other builds share the machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,6 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Posthouse<'h> {
     home: &'h Home,
     child: Child,
+    log: PathBuf,
     url: String,
     token: String,
     ended: bool,
@@ -50,40 +52,41 @@ impl<'h> Posthouse<'h> {
 
     /// [`Posthouse::up_with`], where not getting ready is one of the answers.
     pub fn try_up(home: &'h Home, env: &[(&str, &str)]) -> Result<Self, NotReady> {
+        Self::start(home, &["up"], env)
+    }
+
+    /// Starts a coordinator of several hosts and waits until it is ready.
+    pub fn serve(home: &'h Home, nats: &str, env: &[(&str, &str)]) -> Self {
+        Self::try_serve(home, nats, env)
+            .unwrap_or_else(|not| panic!("exit {} before it was ready:\n{}", not.status, not.log))
+    }
+
+    /// [`Posthouse::serve`], where not getting ready is one of the answers.
+    pub fn try_serve(home: &'h Home, nats: &str, env: &[(&str, &str)]) -> Result<Self, NotReady> {
+        Self::start(home, &["serve", "--nats", nats], env)
+    }
+
+    fn start(home: &'h Home, args: &[&str], env: &[(&str, &str)]) -> Result<Self, NotReady> {
         let log = home.next_log("up");
-        let mut command = home.command(["up", "--listen", "127.0.0.1:0", "--name", "alpha"]);
+        let mut command = home.command(args.iter().chain(&["--listen", "127.0.0.1:0", "--name", "alpha"]));
         command.envs(env.iter().copied()).stdout(Stdio::piped());
         let mut child = command
             .stderr(File::create(&log).expect("make a log"))
             .spawn()
             .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
-        let lines = lines_of(child.stdout.take().expect("stdout is a pipe"));
-        let started = Instant::now();
-        let url = loop {
-            match lines.recv_timeout(PATIENCE.saturating_sub(started.elapsed())) {
-                Ok(line) => {
-                    if let Some(url) = line.strip_prefix("ready ") {
-                        break Some(url.trim().to_owned());
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => break None,
-                Err(RecvTimeoutError::Timeout) => {
-                    let _it_is_given_up = child.kill();
-                    break None;
-                }
-            }
-        };
-        let Some(url) = url else {
-            let status = exit_code(child.wait().expect("wait for the coordinator"));
-            return Err(NotReady { status, log: std::fs::read_to_string(&log).unwrap_or_default() });
-        };
+        let url = ready(&mut child, &log)?;
         let token = std::fs::read_to_string(home.data().join("token")).unwrap_or_default().trim().to_owned();
-        Ok(Self { home, child, url, token, ended: false })
+        Ok(Self { home, child, log, url, token, ended: false })
     }
 
     /// Its address.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The file of its log.
+    pub fn log(&self) -> &Path {
+        &self.log
     }
 
     /// Its process.
@@ -176,6 +179,108 @@ impl Drop for Posthouse<'_> {
             self.terminate();
         }
     }
+}
+
+/// A running `posthouse-node`: a host beside the coordinator's, with a data directory of its own.
+#[derive(Debug)]
+pub struct Host {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    ended: bool,
+}
+
+impl Host {
+    /// Starts one and waits until it takes mail. The first start needs a token.
+    pub fn up(home: &Home, nats: &str, name: &str, more: &[&str]) -> Self {
+        Self::try_up(home, nats, name, more)
+            .unwrap_or_else(|not| panic!("{name}: exit {} before it was ready:\n{}", not.status, not.log))
+    }
+
+    /// Makes a token and starts a host with it.
+    pub fn join(posthouse: &Posthouse<'_>, nats: &str, name: &str, more: &[&str]) -> Self {
+        let token = posthouse.ok(&["hosts", "token"]).stdout.trim().to_owned();
+        Self::up(posthouse.home, nats, name, &[&["--join", &token], more].concat())
+    }
+
+    /// [`Host::up`], where not getting ready is one of the answers.
+    pub fn try_up(home: &Home, nats: &str, name: &str, more: &[&str]) -> Result<Self, NotReady> {
+        let log = home.next_log(name);
+        let mut command = home.command_of(&posthouse_node(), ["--nats", nats, "--name", name, "--data"]);
+        let mut child = command
+            .arg(Self::data(home, name))
+            .args(more)
+            .env_remove("POSTHOUSE_DATA")
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).expect("make a log"))
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+        ready(&mut child, &log)?;
+        Ok(Self { name: name.to_owned(), child, log, ended: false })
+    }
+
+    /// Where the data of a host of this name is.
+    pub fn data(home: &Home, name: &str) -> PathBuf {
+        home.room().join(format!("data-{name}"))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file of its log.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Ends it as a crash does.
+    pub fn kill9(mut self) {
+        self.child.kill().expect("kill a host");
+        self.child.wait().expect("wait for a host");
+        self.ended = true;
+    }
+
+    /// Ends it in order, and gives its exit code.
+    pub fn term(mut self) -> i32 {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid")).expect("a pid");
+        kill_process(pid, Signal::TERM).expect("signal a host");
+        self.ended = true;
+        exit_code(self.child.wait().expect("wait for a host"))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _gone = self.child.kill();
+            let _reaped = self.child.wait();
+        }
+    }
+}
+
+/// Waits for the line `ready WHAT` of a child whose stdout is a pipe, and gives WHAT.
+fn ready(child: &mut Child, log: &Path) -> Result<String, NotReady> {
+    let lines = lines_of(child.stdout.take().expect("stdout is a pipe"));
+    let started = Instant::now();
+    let what = loop {
+        match lines.recv_timeout(PATIENCE.saturating_sub(started.elapsed())) {
+            Ok(line) => {
+                if let Some(what) = line.strip_prefix("ready ") {
+                    break Some(what.trim().to_owned());
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break None,
+            Err(RecvTimeoutError::Timeout) => {
+                let _it_is_given_up = child.kill();
+                break None;
+            }
+        }
+    };
+    what.ok_or_else(|| {
+        let status = exit_code(child.wait().expect("wait for a process that did not get ready"));
+        NotReady { status, log: std::fs::read_to_string(log).unwrap_or_default() }
+    })
 }
 
 /// The lines of a pipe, read on a thread so that waiting for one can end.

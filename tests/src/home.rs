@@ -83,7 +83,12 @@ impl Home {
 
     /// `posthouse ARGS` on this data directory, with nothing of the tester's own environment but PATH.
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(posthouse());
+        self.command_of(&posthouse(), args)
+    }
+
+    /// The same of another program.
+    pub fn command_of<S: AsRef<OsStr>>(&self, program: &Path, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(program);
         command
             .args(args)
             .env_clear()

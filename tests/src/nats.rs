@@ -7,10 +7,11 @@ use std::process::{Child, Command, Stdio};
 use crate::skip::skip;
 
 /// A running server.
+#[derive(Debug)]
 pub struct Nats {
     child: Child,
     url: String,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 /// The server's binary: POSTHOUSE_NATS_SERVER, else in PATH, else where `tests/run --install` puts it.
@@ -29,40 +30,74 @@ fn binary() -> Option<PathBuf> {
 impl Nats {
     /// Starts one; where there is none the test is skipped, and says so.
     pub fn start() -> Option<Self> {
-        let Some(binary) = binary() else {
-            skip("nats-server is missing (tests/run --install)");
-            return None;
-        };
         let dir = tempfile::tempdir().expect("a directory for NATS");
-        let mut child = Command::new(binary)
-            .args(["--addr", "127.0.0.1", "--port", "-1", "--jetstream", "--store_dir"])
-            .arg(dir.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start nats-server");
-        let log = child.stderr.take().expect("its log");
-        let mut lines = BufReader::new(log).lines();
-        let mut port = None;
-        for line in lines.by_ref() {
-            let line = line.expect("its log");
-            if let Some((_, address)) = line.split_once("Listening for client connections on ") {
-                port = address.rsplit(':').next().map(str::to_owned);
-            }
-            if line.contains("Server is ready") {
-                break;
-            }
-        }
-        let url = format!("nats://127.0.0.1:{}", port.expect("nats-server tells its port"));
-        // The pipe is read to its end, so that the server never waits for it.
-        std::thread::spawn(move || lines.for_each(drop));
-        Some(Self { child, url, _dir: dir })
+        let store = dir.path().display().to_string();
+        let (child, url) = run(&["--port", "-1", "--jetstream", "--store_dir", &store])?;
+        Some(Self { child, url, dir })
+    }
+
+    /// Starts one without JetStream.
+    pub fn without_jetstream() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a directory for NATS");
+        let (child, url) = run(&["--port", "-1"])?;
+        Some(Self { child, url, dir })
     }
 
     /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }
+
+    /// Ends it as a crash does. What it has stored stays.
+    pub fn kill9(&mut self) {
+        self.child.kill().expect("kill nats-server");
+        self.child.wait().expect("wait for nats-server");
+    }
+
+    /// Starts it again at the same address, after [`Nats::kill9`].
+    pub fn again(&mut self) {
+        let port = self.url.rsplit(':').next().expect("an address has a port").to_owned();
+        let store = self.dir.path().display().to_string();
+        let again = run(&["--port", &port, "--jetstream", "--store_dir", &store]);
+        (self.child, _) = again.expect("nats-server was there before");
+    }
+
+    /// The same, with nothing of what it had stored.
+    pub fn again_blank(&mut self) {
+        std::fs::remove_dir_all(self.dir.path()).expect("remove what NATS stored");
+        self.again();
+    }
+}
+
+/// Starts a server and waits until it is ready; nothing, and a word, where there is no binary.
+fn run(args: &[&str]) -> Option<(Child, String)> {
+    let Some(binary) = binary() else {
+        skip("nats-server is missing (tests/run --install)");
+        return None;
+    };
+    let mut child = Command::new(binary)
+        .args(["--addr", "127.0.0.1"])
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start nats-server");
+    let log = child.stderr.take().expect("its log");
+    let mut lines = BufReader::new(log).lines();
+    let mut port = None;
+    for line in lines.by_ref() {
+        let line = line.expect("its log");
+        if let Some((_, address)) = line.split_once("Listening for client connections on ") {
+            port = address.rsplit(':').next().map(str::to_owned);
+        }
+        if line.contains("Server is ready") {
+            break;
+        }
+    }
+    let url = format!("nats://127.0.0.1:{}", port.expect("nats-server tells its port"));
+    // The pipe is read to its end, so that the server never waits for it.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some((child, url))
 }
 
 impl Drop for Nats {

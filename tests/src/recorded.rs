@@ -77,3 +77,12 @@ pub fn wait_for_file(path: &Path) -> String {
         std::thread::park_timeout(std::time::Duration::from_millis(5));
     }
 }
+
+/// Waits until a file, a log say, holds this text.
+pub fn wait_for_text(path: &Path, text: &str) {
+    let started = Instant::now();
+    while !std::fs::read_to_string(path).is_ok_and(|log| log.contains(text)) {
+        assert!(started.elapsed() < PATIENCE, "{text:?} did not appear in {}", path.display());
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    }
+}

@@ -11,7 +11,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use posthouse_tests::cluster::Posthouse;
-use posthouse_tests::home::Home;
+use posthouse_tests::home::{Home, TEAM};
+use posthouse_tests::recorded::wait_for_text;
 
 #[test]
 fn a_second_up_on_one_data_directory_is_told_who_holds_it() {
@@ -50,4 +51,23 @@ fn a_directory_of_something_else_is_left_alone() {
     let Err(not) = Posthouse::try_up(&home, &[]) else { panic!("a foreign directory was taken") };
     assert_eq!(not.status, 3, "{}", not.log);
     assert_eq!(std::fs::read_to_string(home.data().join("host.json")).unwrap(), "{\"v\":99}");
+}
+
+#[test]
+fn what_a_decision_asks_for_is_tried_again_until_it_can_be_done() {
+    let home = Home::new();
+    for text in ["WARN", "ERROR"] {
+        home.expect_log(text);
+    }
+    let posthouse = Posthouse::up(&home);
+    // The team's mailboxes cannot be made while a file is in the way.
+    let in_the_way = home.data().join("mailboxes").join(TEAM);
+    std::fs::write(&in_the_way, "").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| posthouse.team());
+        wait_for_text(posthouse.log(), "to be tried again");
+        std::fs::remove_file(&in_the_way).unwrap();
+    });
+    posthouse.ok(&["inbox", "--peek"]);
+    assert_eq!(posthouse.term(), 0);
 }

@@ -38,6 +38,7 @@ async fn alpha(nats: &Nats, dir: &Path) -> Running {
         blob_store: None,
         environment: std::env::vars_os().collect(),
         nats: Some(nats.url().to_owned()),
+        labels: BTreeMap::new(),
         crash_at: None,
     })
     .await

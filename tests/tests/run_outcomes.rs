@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::disallowed_methods, reason = "a test")]
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -82,4 +84,27 @@ fn a_bad_team_file_is_shown_with_its_place_and_the_nearest_match() {
         assert_eq!(json["error"]["code"], "PH0110");
     }
     assert!(!home.data().exists(), "a bad file made a data directory");
+}
+
+#[test]
+fn a_run_waits_for_a_holder_of_its_data_that_is_just_ending() {
+    let home = Home::new();
+    let file = team_file(&home, &[&agent("echo.sh")]).display().to_string();
+    home.posthouse(["run", &file]).ended(0);
+    // As a process that is being killed: it has the lock still, and answers nobody.
+    let dying = TcpListener::bind("127.0.0.1:0").unwrap();
+    let told = serde_json::json!({
+        "pid": std::process::id(), "url": format!("http://{}", dying.local_addr().unwrap()), "since": "2026-01-01T00:00:00Z",
+    });
+    let lock = std::fs::File::options().write(true).truncate(true).open(home.data().join("lock")).unwrap();
+    lock.lock().unwrap();
+    (&lock).write_all(told.to_string().as_bytes()).unwrap();
+    let run =
+        home.command(["run", &file, "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(dying.accept().unwrap());
+    drop(dying);
+    drop(lock);
+    let ended = run.wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(exit_code(ended.status), 0, "{shown}{}", String::from_utf8_lossy(&ended.stdout));
 }

@@ -3,12 +3,10 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`guard`] | whose word it is: keys, times, nonces |
-//! | `streams` | the relay's stream and consumers, made by nobody else |
-//! | `serve` | the loops: questions, beats, nudges, silence |
+//! | `serve` | the loops: questions, beats, nudges, silence; the relay's stream and consumers, made by nobody else |
 
 mod guard;
 mod serve;
-mod streams;
 
 pub use guard::Guard;
 pub use serve::{Bus, start};

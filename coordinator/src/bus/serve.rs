@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::connection::State as Connection;
-use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt;
 use posthouse_node::bus::connect;
 use posthouse_node::bus::wire::{ASK, Answered, Ask, BEAT, Signed, nudges};
+use posthouse_node::link::jetstream::NatsLink;
 use posthouse_node::port::AuthorityPort as _;
 use posthouse_shared::clock::Clock;
 use posthouse_shared::codes::Code;
@@ -19,42 +19,56 @@ use posthouse_shared::refusal::Refusal;
 use posthouse_shared::supervise::Closing;
 use posthouse_shared::team::HostState;
 use posthouse_shared::wire::event::What;
+use posthouse_shared::wire::subjects::relay_consumer;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::{Guard, streams};
+use super::Guard;
 use crate::service::Service;
 
 /// Questions that are answered at once; more wait in the subscription.
 const AT_ONCE: usize = 1_024;
 /// So often silence is judged.
 const LOOK: Duration = Duration::from_millis(500);
+/// So often it is looked whether the stream and the consumers are still there.
+const KEEP: Duration = Duration::from_secs(3);
+/// Copies of the stream.
+const REPLICAS: usize = 1;
 
 /// A connection to the bus, with the relay's stream as it must be.
 #[derive(Clone)]
 pub struct Bus {
-    client: async_nats::Client,
-    stream: Stream,
+    link: NatsLink,
 }
 
 impl Bus {
     /// Connects; refuses a server that cannot do what is needed.
     pub async fn connect(url: &str, host: &HostName) -> Result<Self, Refusal> {
-        let client = connect::connect(url, host).await?;
-        let context = connect::jetstream(&client).await?;
-        let stream = streams::stream(&context).await?;
-        Ok(Self { client, stream })
+        let link = connect::connect(url, host).await?;
+        connect::jetstream(&link).await?;
+        let bus = Self { link };
+        bus.stream().await?;
+        Ok(bus)
     }
 
-    /// The connection.
-    pub fn client(&self) -> &async_nats::Client {
-        &self.client
+    /// The link of the coordinator's own node.
+    pub fn link(&self) -> &NatsLink {
+        &self.link
+    }
+
+    fn client(&self) -> &async_nats::Client {
+        self.link.client()
+    }
+
+    async fn stream(&self) -> Result<(), Refusal> {
+        self.link.prepare_stream(REPLICAS).await.map_err(|e| unfit("make the relay's stream", &e))
     }
 
     /// Makes sure that a host has its consumer, and no other.
     pub async fn consumer(&self, host: &HostName, generation: Generation) -> Result<(), Refusal> {
-        streams::consumer(&self.stream, host, generation).await
+        let made = self.link.prepare_consumer(host, generation).await;
+        made.map_err(|e| unfit("make the consumer of a host", &e))
     }
 }
 
@@ -71,8 +85,8 @@ pub async fn start(
     let listen = |error: &(dyn std::error::Error + 'static)| {
         Refusal::new(Code::BusUnreachable, "listen on the bus").because(error)
     };
-    let asks = bus.client.subscribe(ASK).await.map_err(|e| listen(&e))?;
-    let beats = bus.client.subscribe(BEAT).await.map_err(|e| listen(&e))?;
+    let asks = bus.client().subscribe(ASK).await.map_err(|e| listen(&e))?;
+    let beats = bus.client().subscribe(BEAT).await.map_err(|e| listen(&e))?;
     let desk = Desk {
         service: service.clone(),
         bus,
@@ -84,6 +98,7 @@ pub async fn start(
     supervisor.start("bus questions", desk.clone().serve(asks, ASK, supervisor.closing()));
     supervisor.start("bus beats", desk.clone().serve(beats, BEAT, supervisor.closing()));
     supervisor.start("nudges", desk.clone().nudge(supervisor.closing()));
+    supervisor.start("streams", desk.clone().keep(supervisor.closing()));
     supervisor.start("silence", desk.watch(supervisor.closing()));
     Ok(())
 }
@@ -118,7 +133,7 @@ impl Desk {
                 drop(permit);
                 let Some(to) = message.reply else { return };
                 let bytes = serde_json::to_vec(&answer).unwrap_or_default();
-                if let Err(error) = desk.bus.client.publish(to, bytes.into()).await {
+                if let Err(error) = desk.bus.client().publish(to, bytes.into()).await {
                     tracing::warn!(%error, "answer a host");
                 }
             });
@@ -179,11 +194,43 @@ impl Desk {
             let news = self.service.news();
             let bytes: bytes::Bytes = serde_json::to_vec(&news).unwrap_or_default().into();
             for host in self.service.state().hosts.keys().filter(|host| *host != self.service.own_host()) {
-                if let Err(error) = self.bus.client.publish(nudges(host), bytes.clone()).await {
+                if let Err(error) = self.bus.client().publish(nudges(host), bytes.clone()).await {
                     tracing::debug!(%host, %error, "nudge a host");
                 }
             }
         }
+    }
+
+    /// Makes anew what the bus has forgotten: the stream, and the consumers. What was in it is on the senders'
+    /// disks, and comes again.
+    async fn keep(self, mut closing: Closing) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(KEEP) => {}
+                () = closing.wait() => return,
+            }
+            if let Err(error) = self.look_after().await {
+                tracing::debug!(%error, cause = ?error.cause, "the relay's stream is not as it must be; again soon");
+            }
+        }
+    }
+
+    async fn look_after(&self) -> Result<(), Refusal> {
+        let known = match self.bus.link.consumers().await {
+            Ok(known) => known,
+            Err(error) if error.is_missing() => {
+                tracing::warn!("the relay's stream is gone; it is made anew");
+                self.bus.stream().await?;
+                Vec::new()
+            }
+            Err(error) => return Err(unfit("look at the relay's stream", &error)),
+        };
+        for host in self.service.state().hosts.values() {
+            if !known.contains(&relay_consumer(&host.name, host.generation)) {
+                self.bus.consumer(&host.name, host.generation).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Judges silence. That a host is lost, or heard again, is journaled once.
@@ -196,7 +243,7 @@ impl Desk {
             }
             let now = self.clock.boot();
             let beats = self.service.beats();
-            beats.bus(self.bus.client.connection_state() == Connection::Connected, now);
+            beats.bus(self.bus.client().connection_state() == Connection::Connected, now);
             let state = self.service.state();
             for host in state.hosts.values().filter(|host| host.name != *self.service.own_host()) {
                 let seen = match host.lost.is_some() {
@@ -217,6 +264,10 @@ impl Desk {
             }
         }
     }
+}
+
+fn unfit(what: &str, error: &(dyn std::error::Error + 'static)) -> Refusal {
+    Refusal::new(Code::BusUnfit, what).because(error).next("nats-server --jetstream")
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {

@@ -11,11 +11,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use posthouse_shared::name::{HostName, MessageId};
 
-use crate::config::quantity::duration;
 pub use nouns::{
     ChangeArgs, HostsCommand, MissedArg, QuarantineCommand, ScheduleCommand, TaskArgs, TaskCommand,
     TeamCommand,
 };
+use posthouse_shared::quantity::duration;
 
 /// Durable mailboxes, a task board and teammates that keep working.
 #[derive(Debug, Parser)]
@@ -40,6 +40,8 @@ pub struct Cli {
 pub enum Command {
     /// Starts the coordinator on this machine; prints `ready URL` when it is.
     Up(UpArgs),
+    /// Starts the coordinator of several hosts, over NATS; prints `ready URL` when it is.
+    Serve(ServeArgs),
     /// Runs a team file to its end.
     Run(RunArgs),
     /// Teams.
@@ -136,6 +138,19 @@ pub struct UpArgs {
     /// This host's name; needed at most once, at the first start.
     #[arg(long, value_name = "HOST")]
     pub name: Option<HostName>,
+}
+
+/// `serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The NATS servers, for instance nats://127.0.0.1:4222; several with commas. Without it POSTHOUSE_NATS.
+    #[arg(long, value_name = "URL")]
+    pub nats: Option<String>,
+    #[command(flatten)]
+    pub up: UpArgs,
+    /// A label that placement can ask for.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub label: Vec<(String, String)>,
 }
 
 /// `run`
@@ -398,6 +413,7 @@ impl Command {
                 | QuarantineCommand::Drop { .. },
             )
             | Self::Up(_)
+            | Self::Serve(_)
             | Self::Run(_)
             | Self::Team(_)
             | Self::Hosts(_)
@@ -412,6 +428,14 @@ impl Command {
 
     /// What `--listen` says.
     pub fn listen(&self) -> Option<&String> {
-        if let Self::Up(args) = self { args.listen.as_ref() } else { None }
+        match self {
+            Self::Up(up) | Self::Serve(ServeArgs { up, .. }) => up.listen.as_ref(),
+            _others_do_not_listen => None,
+        }
+    }
+
+    /// What `--nats` says.
+    pub fn nats(&self) -> Option<&String> {
+        if let Self::Serve(args) = self { args.nats.as_ref() } else { None }
     }
 }

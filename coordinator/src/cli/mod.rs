@@ -39,13 +39,17 @@ pub use terminal::Terminal;
 use world::Session;
 pub use world::World;
 
-/// `up`, ready to be done.
+/// `up` or `serve`, ready to be done.
 #[derive(Debug)]
 pub struct Up {
     /// All settings; `listen` among them.
     pub config: Config,
     /// This host's name where one was given.
     pub name: Option<HostName>,
+    /// The NATS servers, for `serve`.
+    pub nats: Option<String>,
+    /// What placement can ask of this host.
+    pub labels: Vec<(String, String)>,
     /// Whether stdout gets JSON.
     pub json: bool,
     /// What the process was started with, for the environment of teammates.
@@ -115,6 +119,7 @@ fn command(cli: Cli, world: &mut World, host: &dyn Host) -> Result<u8, Ended> {
     let flags = Flags {
         data: cli.data,
         listen: cli.command.listen().cloned(),
+        nats: cli.command.nats().cloned(),
         team: cli.command.team().and_then(|args| args.team.clone()),
     };
     let config = Config::load(&world.environment, &flags).map_err(|error| Refusal::from(&error));
@@ -126,12 +131,26 @@ fn command(cli: Cli, world: &mut World, host: &dyn Host) -> Result<u8, Ended> {
         (_, config) => config?,
     };
     let environment = world.environment.clone();
-    let holds_data = matches!(cli.command, Command::Up(_) | Command::Run(_));
+    let holds_data = matches!(cli.command, Command::Up(_) | Command::Serve(_) | Command::Run(_));
     if holds_data && config.data.value.as_os_str().is_empty() {
         return Err(Refusal::from(&crate::config::ConfigError::NoData).into());
     }
     match cli.command {
-        Command::Up(args) => Ok(host.up(Up { config, name: args.name, json: cli.json, environment })?),
+        Command::Up(args) => {
+            let (nats, labels) = (None, Vec::new());
+            Ok(host.up(Up { config, name: args.name, nats, labels, json: cli.json, environment })?)
+        }
+        Command::Serve(args) => {
+            let Some(nats) = config.nats.as_ref().map(|nats| nats.value.clone()) else {
+                return Err(Refusal::new(Code::BadRequest, "no NATS server was named")
+                    .effect("nothing was started")
+                    .next("posthouse serve --nats nats://127.0.0.1:4222")
+                    .next("posthouse up      (one host, no NATS)")
+                    .into());
+            };
+            let (name, labels) = (args.up.name, args.label);
+            Ok(host.up(Up { config, name, nats: Some(nats), labels, json: cli.json, environment })?)
+        }
         Command::Run(args) => {
             let source = commands::local::source(&args.file, args.set, &environment, &config);
             let file = TeamFile::read(&source)?;

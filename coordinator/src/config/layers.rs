@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use posthouse_shared::limits::Limits;
+use posthouse_shared::quantity::quantity;
 use posthouse_shared::telemetry::LogFormat;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::quantity::{duration_ms, size_bytes};
 use super::{Config, ConfigError, Environment, Flags, Origin, Sourced, absolute};
 
-const KEYS: &[&str] = &["data", "url", "listen", "blob_store", "team", "log", "log_format"];
+const KEYS: &[&str] = &["data", "url", "listen", "nats", "blob_store", "team", "log", "log_format"];
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 pub(super) fn load(environment: &Environment, flags: &Flags) -> Result<Config, ConfigError> {
@@ -20,6 +20,7 @@ pub(super) fn load(environment: &Environment, flags: &Flags) -> Result<Config, C
         url: None,
         blob_store: None,
         listen: Sourced::default_of("127.0.0.1:7420".to_owned()),
+        nats: None,
         team: Sourced::default_of("main".to_owned()),
         log: Sourced::default_of("info".to_owned()),
         log_format: Sourced::default_of(LogFormat::Text),
@@ -169,6 +170,9 @@ fn read_flags(config: &mut Config, environment: &Environment, flags: &Flags) {
     if let Some(listen) = &flags.listen {
         config.listen = Sourced { value: listen.clone(), origin: Origin::Flag("--listen") };
     }
+    if let Some(nats) = &flags.nats {
+        config.nats = Some(Sourced { value: nats.clone(), origin: Origin::Flag("--nats") });
+    }
     if let Some(team) = &flags.team {
         config.team = Sourced { value: team.clone(), origin: Origin::Flag("--team") };
     }
@@ -180,6 +184,7 @@ fn set(config: &mut Config, key: &str, text: &str, origin: &Origin, dir: &Path) 
         "data" => config.data = Sourced { value: absolute(Path::new(text), dir), origin: origin.clone() },
         "url" => config.url = Some(sourced()),
         "listen" => config.listen = sourced(),
+        "nats" => config.nats = Some(sourced()),
         "blob_store" => config.blob_store = Some(sourced()),
         "team" => config.team = sourced(),
         "log" => config.log = sourced(),
@@ -216,13 +221,7 @@ fn set_limit(
         key: format!("limits.{name}"),
         message,
     };
-    let plain: Result<u64, _> = text.trim().replace('_', "").parse();
-    let value = match (plain, *unit) {
-        (Ok(number), _) => number,
-        (Err(_), "ms") => duration_ms(text).map_err(|error| broken(error.to_string()))?,
-        (Err(_), "bytes") => size_bytes(text).map_err(|error| broken(error.to_string()))?,
-        (Err(_), unit) => return Err(broken(format!("{text:?} is not a number of {unit}"))),
-    };
+    let value = quantity(text, unit).map_err(|error| broken(error.to_string()))?;
     if !config.limits.set(name, value) {
         return Err(broken(format!("{value} is too large")));
     }

@@ -23,9 +23,9 @@ use posthouse_shared::wire::requests::Request;
 use crate::cli::{Client, Run};
 use crate::config::{Origin, Sourced};
 use crate::data::holder;
-use crate::signals::Signals;
 use crate::start::{Running, StartOptions};
 use crate::up;
+use posthouse_node::signals::Signals;
 use report::{FailureLine, Outcome, Report};
 
 /// A holder of the data directory that does not answer may be starting or ending: how long it is waited for, and how

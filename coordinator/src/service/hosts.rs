@@ -10,6 +10,7 @@ use posthouse_shared::name::{AgentId, AgentName, HostName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::{Member, Standing};
 use posthouse_shared::wire::Caller;
+use posthouse_shared::wire::replies::{Done, HostTokenReply};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -60,6 +61,27 @@ impl Service {
         generation
             .map(|generation| Joined { generation })
             .ok_or_else(|| Refusal::new(Code::Internal, "the host was taken in and is not there"))
+    }
+
+    /// Makes a join token. Its hash is journaled at return; the token itself is kept nowhere.
+    pub(super) async fn host_token(&self, caller: Caller, replace: Option<String>) -> Result<Value, Refusal> {
+        let Some(nats) = self.0.setup.nats.clone() else {
+            return Err(Refusal::new(Code::BadRequest, "this coordinator takes no other hosts")
+                .cause("it was started with posthouse up, without NATS")
+                .effect("no token was made")
+                .next("posthouse serve --nats nats://127.0.0.1:4222"));
+        };
+        let token: String = (0..2).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
+        let command = Command::HostToken { hash: sha256_hex(token.as_bytes()), replace: replace.clone() };
+        self.authority().decide(caller, command, None).await?;
+        self.answer_with(HostTokenReply { token, replace, nats })
+    }
+
+    /// Adopts a host as it is. Journaled at return.
+    pub(super) async fn host_adopt(&self, caller: Caller, host: String) -> Result<Value, Refusal> {
+        let done = format!("adopted {host}; its next start is taken as it is");
+        self.decide_and_carry_out(caller, Command::HostAdopt { host }, None).await?;
+        self.answer_with(Done { done })
     }
 
     /// Journals that a host is lost, or heard again.

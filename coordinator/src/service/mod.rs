@@ -73,6 +73,8 @@ pub struct Setup {
     pub settings: Vec<Setting>,
     /// The data directory.
     pub data: PathBuf,
+    /// The NATS servers, where other hosts may join.
+    pub nats: Option<String>,
     /// This host's public key, where it has one.
     pub key: Option<HostPublicKey>,
     /// What happened.
@@ -107,6 +109,7 @@ impl Service {
     /// A service whose node is not there yet: it answers what needs none.
     pub fn new(setup: Setup) -> Self {
         let live = Live::default();
+        let beats = Beats::new(&setup.limits);
         let inboxes = Inboxes::new(setup.files.clone(), setup.data.clone(), Arc::clone(&setup.clock));
         Self(Arc::new(Inner {
             setup,
@@ -114,7 +117,7 @@ impl Service {
             live,
             inboxes,
             carried_out: watch::Sender::new(0),
-            beats: Beats::default(),
+            beats,
             orders: watch::Sender::new(0),
         }))
     }

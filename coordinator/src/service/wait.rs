@@ -47,11 +47,8 @@ impl Service {
                     look(&sight, &asked, |id| s.stage_of(&caller, id))
                 })
                 .await?;
-            // Members are looked at one after the other: what moved meanwhile may have been missed by all looks.
-            let moved = matches!(condition, Condition::TeamSettled)
-                && (changes.has_changed().unwrap_or(false) || carried_out.has_changed().unwrap_or(false));
-            let state = match seen {
-                Look::Holds(state) | Look::Never(state) if moved => state,
+            let moved = changes.has_changed().unwrap_or(false) || carried_out.has_changed().unwrap_or(false);
+            let state = match if moved { seen.after_moves(&condition) } else { seen } {
                 Look::Holds(state) => return self.answer_with(WaitReply { holds: true, state }),
                 Look::Never(why) => {
                     return Err(Refusal::new(

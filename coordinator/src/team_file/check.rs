@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::reader::{Reader, Section, did_you_mean};
 use super::{Diagnostics, Source, TeamFile, members, work};
 use crate::config::absolute;
-use crate::config::quantity::duration_ms;
+use posthouse_shared::quantity::duration_ms;
 
 const SECTIONS: &[&str] = &["team", "vars", "lead", "member", "task", "schedule"];
 const TEAM: &[&str] = &["name", "goal", "rehome_after", "busy_check"];

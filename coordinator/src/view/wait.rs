@@ -36,6 +36,17 @@ pub enum Look {
 
 const FORMS: &str = "task/ID=completed, agent/NAME=idle, message/ID=done or team=settled";
 
+impl Look {
+    /// What may be answered after something has moved during the look: a team's members are looked at one after
+    /// the other, and what moved from one to the next may have been missed by all.
+    pub fn after_moves(self, condition: &Condition) -> Self {
+        match (self, condition) {
+            (Self::Holds(state) | Self::Never(state), Condition::TeamSettled) => Self::NotYet(state),
+            (look, _) => look,
+        }
+    }
+}
+
 impl Condition {
     /// Parses a condition.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
@@ -195,5 +206,16 @@ mod tests {
         assert!(matches!(look("agent/gone=idle"), Ok(Look::Never(_))));
         assert!(matches!(look("message/m=done"), Ok(Look::NotYet(_))));
         assert_eq!(look("agent/b=idle").unwrap_err().code, Code::UnknownAgent);
+    }
+
+    #[test]
+    fn a_team_that_moved_during_the_look_is_looked_at_again() {
+        let (settled, task) = (Condition::TeamSettled, Condition::parse("task/job=completed").unwrap());
+        let (holds, never) = (Look::Holds("now".to_owned()), Look::Never("why".to_owned()));
+        assert_eq!(holds.clone().after_moves(&settled), Look::NotYet("now".to_owned()));
+        assert_eq!(never.clone().after_moves(&settled), Look::NotYet("why".to_owned()));
+        // A single thing was seen whole.
+        assert_eq!(holds.clone().after_moves(&task), holds);
+        assert_eq!(never.clone().after_moves(&task), never);
     }
 }

@@ -2,40 +2,33 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream;
 use posthouse_shared::codes::Code;
 use posthouse_shared::name::HostName;
 use posthouse_shared::refusal::Refusal;
+
+use crate::link::Link as _;
+use crate::link::jetstream::NatsLink;
 
 /// The oldest server that does what is needed.
 const VERSION_MIN: (u64, u64) = (2, 14);
 /// How long the first connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// First pause before a lost connection is tried again; doubles.
-const AGAIN_MIN_MS: u64 = 50;
-/// Longest such pause.
-const AGAIN_MAX_MS: u64 = 4_000;
 
 /// Connects, and checks the server's version. Afterwards a lost connection is made again for ever.
-pub async fn connect(url: &str, name: &HostName) -> Result<async_nats::Client, Refusal> {
-    let options = async_nats::ConnectOptions::new()
-        .name(format!("posthouse {name}"))
-        .connection_timeout(CONNECT)
-        .request_timeout(Some(CONNECT))
-        .reconnect_delay_callback(|attempt| {
-            let doubled = AGAIN_MIN_MS.saturating_mul(1 << attempt.min(10)).min(AGAIN_MAX_MS);
-            // Without it all hosts of a cluster come back in the same moment.
-            let jitter = uuid::Uuid::new_v4().as_u128() % u128::from(doubled / 2 + 1);
-            Duration::from_millis(doubled / 2 + u64::try_from(jitter).unwrap_or(0))
-        });
-    let client = options.connect(url).await.map_err(|error| {
+pub async fn connect(url: &str, name: &HostName) -> Result<NatsLink, Refusal> {
+    let unreachable = || {
         Refusal::new(Code::BusUnreachable, format!("cannot reach NATS at {url}"))
-            .because(&error)
             .effect("nothing was started")
             .next("nats-server --jetstream")
-    })?;
-    check_version(&client.server_info().version)?;
-    Ok(client)
+    };
+    let link = NatsLink::connect(url, &format!("posthouse {name}")).await;
+    let link = link.map_err(|error| unreachable().because(&error))?;
+    let mut state = link.state();
+    if tokio::time::timeout(CONNECT, state.wait_for(|state| state.up)).await.is_err() {
+        return Err(unreachable().cause(format!("no answer within {} s", CONNECT.as_secs())));
+    }
+    check_version(&link.client().server_info().version)?;
+    Ok(link)
 }
 
 fn check_version(version: &str) -> Result<(), Refusal> {
@@ -52,16 +45,15 @@ fn check_version(version: &str) -> Result<(), Refusal> {
     .effect("nothing was started"))
 }
 
-/// JetStream of this connection, seen to answer.
-pub async fn jetstream(client: &async_nats::Client) -> Result<jetstream::Context, Refusal> {
-    let context = jetstream::new(client.clone());
-    context.query_account().await.map_err(|error| {
+/// Refuses a server whose JetStream does not answer.
+pub async fn jetstream(link: &NatsLink) -> Result<(), Refusal> {
+    let answered = link.context().query_account().await;
+    answered.map(|_| ()).map_err(|error| {
         Refusal::new(Code::BusUnfit, "JetStream of the NATS server does not answer")
             .because(&error)
             .effect("nothing was started")
             .next("nats-server --jetstream")
-    })?;
-    Ok(context)
+    })
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use crate::blob::BlobStore;
 use crate::data::DataDir;
 use crate::directory::Directory;
 use crate::host_keys::open_host_key;
+use crate::link::HostLink;
 use crate::mailbox::Incarnation;
 use crate::node::{Node, NodeHandle, NodeOptions};
 
@@ -87,7 +88,8 @@ impl Daemon {
         };
         let key = open_host_key(&files, data.root()).map_err(|e| internal("open the host's key", &e))?;
         let host = data.host.host.clone();
-        let client = connect::connect(&options.nats, &host).await?;
+        let link = connect::connect(&options.nats, &host).await?;
+        let client = link.client().clone();
         let asker = Asker::new(client.clone(), host.clone(), key.clone(), Arc::clone(&clock));
         let start = Start {
             data_id: data.host.data_id.clone(),
@@ -113,12 +115,11 @@ impl Daemon {
             environment: options.environment,
             directory: Directory::default(),
             port: Arc::new(port.clone()),
-            link: None,
+            link: Some(HostLink { link: Arc::new(link), key, generation: joined.generation }),
             blob_store,
         })
         .await
         .map_err(|error| internal("start the node", &error))?;
-        let _ = joined;
         port.serve(node.clone());
         supervisor.start("tell", port.clone().tell(to_tell, supervisor.closing()));
         let mut follower = Follower::new(node.clone(), port.clone());

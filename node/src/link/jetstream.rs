@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use async_nats::connection::State;
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::pull::{Config as ConsumerConfig, MessagesErrorKind, Stream as Pulled};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
-use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config as StreamConfig, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::{Client, ConnectOptions, Event, Subscriber, jetstream};
@@ -157,6 +158,24 @@ impl NatsLink {
         };
         stream.create_consumer(config).await.map_err(refused)?;
         Ok(())
+    }
+
+    /// The names of the stream's consumers; [`LinkError::is_missing`] where there is no stream.
+    pub async fn consumers(&self) -> Result<Vec<String>, LinkError> {
+        let stream = match self.context.get_stream(subjects::RELAY_STREAM).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                return Err(match error.kind() {
+                    GetStreamErrorKind::JetStream(error)
+                        if error.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                    {
+                        LinkError::Missing(subjects::RELAY_STREAM.to_owned())
+                    }
+                    _other => refused(error),
+                });
+            }
+        };
+        stream.consumer_names().try_collect().await.map_err(refused)
     }
 
     /// Takes a removed host's consumer and mail off the bus. For the coordinator only.

@@ -52,9 +52,19 @@ pub enum LinkError {
     /// The bus said no, or is not there.
     #[error("the bus refused: {0}")]
     Refused(String),
+    /// The bus has nothing of this name.
+    #[error("the bus has no {0}")]
+    Missing(String),
     /// The inbound side has ended (consumer deleted, stream gone): open it again.
     #[error("the inbound side has ended: {0}")]
     Ended(String),
+}
+
+impl LinkError {
+    /// Whether the bus has forgotten what was asked for.
+    pub const fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing(_))
+    }
 }
 
 /// How the link is.

@@ -15,7 +15,7 @@ use posthouse_shared::wire::replies::Stage;
 
 use super::error::MailboxError;
 use super::name::{Class, FileName, Marks};
-use super::{Inner, Key, Loaded, Mailbox, READY};
+use super::{Inner, Key, Loaded, Mailbox, News, READY};
 
 /// What became of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub enum Delivered {
     /// It was taken before; this is where it is now. Nothing was written.
     Duplicate(Stage),
 }
+
+/// A process that only delivers hears nothing of the others' deliveries. After this share of a full mailbox it
+/// reads the names anew, so that the limit of all processes together is passed by no more than that each.
+const UNWATCHED_SHARE: u32 = 16;
 
 enum Place {
     Taken,
@@ -158,6 +162,12 @@ impl Inner {
             state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let loaded = self.loaded(&mut state)?;
+        if loaded.news == News::NotAsked {
+            loaded.unwatched = loaded.unwatched.saturating_add(1);
+            if loaded.unwatched > self.limits().ready_per_mailbox / UNWATCHED_SHARE {
+                self.rescan(loaded)?;
+            }
+        }
         if loaded.seen.contains(name) {
             return Ok(Place::Duplicate(loaded.stage(name)));
         }

@@ -15,7 +15,7 @@ use super::error::MailboxError;
 use super::index::Which;
 use super::name::{FileName, Incarnation, Marks};
 use super::quarantine::Reason;
-use super::{DONE, Inner, LOCK, Loaded, Mailbox, PROCESSING, READY};
+use super::{DONE, Inner, LOCK, Loaded, Mailbox, News, PROCESSING, READY};
 
 /// How much a claim takes at most. At least one message, however large, where one is ready.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +110,7 @@ impl Mailbox {
     pub fn claim(&self, batch: Batch) -> Result<Vec<Claimed>, MailboxError> {
         let inner = &self.0;
         inner.with(|loaded| {
-            if !loaded.watched && loaded.index.first(batch.only).is_none() {
+            if loaded.news == News::Unwatchable && loaded.index.first(batch.only).is_none() {
                 inner.rescan(loaded)?;
             }
             if loaded.index.first(batch.only).is_none() {

@@ -40,7 +40,7 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use posthouse_shared::clock::Clock;
@@ -130,6 +130,7 @@ struct Core {
 pub struct Mailbox(Arc<Inner>, Arc<Shared>);
 
 struct Inner {
+    me: Weak<Inner>,
     core: Arc<Core>,
     agent: AgentId,
     birth: Birth,
@@ -165,8 +166,20 @@ struct Loaded {
     busy: HashMap<LaneKey, BTreeSet<u64>>,
     /// Boot-time clock at the last use.
     used: Duration,
-    /// Whether inotify tells of new files.
-    watched: bool,
+    news: News,
+    /// Deliveries since the names were last read, where nobody watches.
+    unwatched: u32,
+}
+
+/// How files of other processes are learnt of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    /// Not yet: so far this process only delivers.
+    NotAsked,
+    /// inotify tells.
+    Watched,
+    /// There is no watch to be had: an idle claim reads the names.
+    Unwatchable,
 }
 
 /// What makes two files the same message.
@@ -246,7 +259,8 @@ impl Mailboxes {
             file: path.display().to_string(),
             why: "not a generation".to_owned(),
         })?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new_cyclic(|me| Inner {
+            me: me.clone(),
             core: Arc::clone(&self.0.core),
             agent: agent.clone(),
             birth,
@@ -280,7 +294,7 @@ impl Mailboxes {
             .map(|n| above.join(if n == 0 { name.clone() } else { format!("{name}.{n}") }))
             .find(|path| !setup.files.exists(path));
         let to = free.unwrap_or_else(|| above.join(&name));
-        self.0.core.watcher.forget(&mailbox.0.dir.join(READY));
+        self.0.core.watcher.forget(&mailbox.0);
         setup.files.rename(&mailbox.0.dir, &to)?;
         setup.files.point("mailbox.attic.synced");
         *state = State::Gone;
@@ -332,14 +346,6 @@ impl Shared {
 
     fn all(&self) -> Vec<Arc<Inner>> {
         lock(&self.open).values().cloned().collect()
-    }
-
-    /// The open mailbox whose `ready/` this is.
-    fn by_ready_dir(&self, ready: &Path) -> Option<Arc<Inner>> {
-        let relative = ready.parent()?.strip_prefix(&self.core.setup.dir).ok()?;
-        let mut parts = relative.iter().filter_map(|part| part.to_str());
-        let (team, agent) = (TeamName::new(parts.next()?).ok()?, AgentName::new(parts.next()?).ok()?);
-        lock(&self.open).get(&AgentId::new(agent, team)).cloned()
     }
 }
 
@@ -398,15 +404,34 @@ impl Inner {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Works on the names, which are read first where they are not in memory.
+    /// Works on the names, which are read first where they are not in memory, and watched from then on.
     fn with<T>(&self, work: impl FnOnce(&mut Loaded) -> Result<T, MailboxError>) -> Result<T, MailboxError> {
         let mut state = self.lock_state();
-        work(self.loaded(&mut state)?)
+        if matches!(*state, State::Cold) {
+            let news = self.watch();
+            *state = State::Loaded(Box::new(self.load(news)?));
+        }
+        let loaded = self.loaded(&mut state)?;
+        if loaded.news == News::NotAsked {
+            // The watch first, so that no file is missed in between.
+            loaded.news = self.watch();
+            self.rescan(loaded)?;
+        }
+        work(loaded)
     }
 
+    fn watch(&self) -> News {
+        if self.core.watcher.watch(&self.dir.join(READY), self.me.clone()) {
+            News::Watched
+        } else {
+            News::Unwatchable
+        }
+    }
+
+    /// The names, for a delivery: read where they are not in memory, but not watched.
     fn loaded<'s>(&self, state: &'s mut State) -> Result<&'s mut Loaded, MailboxError> {
         if matches!(state, State::Cold) {
-            *state = State::Loaded(Box::new(self.load()?));
+            *state = State::Loaded(Box::new(self.load(News::NotAsked)?));
         }
         match state {
             State::Loaded(loaded) => {

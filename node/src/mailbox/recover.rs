@@ -16,12 +16,11 @@ use super::error::MailboxError;
 use super::index::Builder;
 use super::name::FileName;
 use super::quarantine::{REASON_SUFFIX, Reason, id_of_foreign};
-use super::{DONE, Inner, Key, Loaded, PROCESSING, QUARANTINE, READY, TMP};
+use super::{DONE, Inner, Key, Loaded, News, PROCESSING, QUARANTINE, READY, TMP};
 
 impl Inner {
-    /// Reads the names of all states. The watch is set before, so that no file is missed in between.
-    pub(super) fn load(&self) -> Result<Loaded, MailboxError> {
-        let watched = self.core.watcher.watch(&self.dir.join(READY));
+    /// Reads the names of all states. A watch is set before, so that no file is missed in between.
+    pub(super) fn load(&self, news: News) -> Result<Loaded, MailboxError> {
         self.sweep_tmp()?;
         let cursors = Seen::read(self.files(), &self.dir)?;
         let mut foreign: Vec<(&'static str, OsString)> = Vec::new();
@@ -54,7 +53,7 @@ impl Inner {
         twice |= held.iter().any(|name| cursors.contains(name));
         twice |= !cursors.is_empty() && index.all().any(|name| cursors.contains(&name));
         if twice && self.settle_twins(&cursors)? {
-            return self.load();
+            return self.load(news);
         }
         seen.merge(&cursors);
         let mut loaded = Loaded {
@@ -67,7 +66,8 @@ impl Inner {
             in_flight: HashSet::new(),
             busy: HashMap::new(),
             used: self.core.setup.clock.boot(),
-            watched,
+            news,
+            unwatched: 0,
         };
         for (state, name) in foreign {
             // On a full or read-only disk they stay where they are: the messages beside them can be read.
@@ -162,6 +162,7 @@ impl Inner {
         for name in names {
             self.noticed(loaded, &name)?;
         }
+        loaded.unwatched = 0;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -55,6 +55,8 @@ pub struct Told {
     pub standings: Vec<Standing>,
     pub commanded: Generation,
     pub states: Vec<AgentState>,
+    /// Idle notices in the lead's mailbox, each time that the end of a turn was reported.
+    pub notices_at_idle: Vec<usize>,
     /// Ends that were reported before the authority had taken them.
     pub ends_too_early: u32,
     pub events: Vec<What>,
@@ -68,6 +70,8 @@ pub struct Told {
 #[derive(Debug, Default)]
 pub struct FakePort {
     told: Mutex<Told>,
+    /// The node's data directory.
+    data: OnceLock<PathBuf>,
     changed: watch::Sender<u64>,
 }
 
@@ -172,6 +176,9 @@ impl AuthorityPort for FakePort {
         self.with(|told| {
             let taken = told.standings.last() == Some(&Standing::Shutdown);
             told.ends_too_early += u32::from(report.state == AgentState::Shutdown && !taken);
+            if report.state == AgentState::Idle && told.states.last() == Some(&AgentState::Running) {
+                told.notices_at_idle.push(self.idle_notices());
+            }
             told.states.push(report.state);
         });
     }
@@ -203,6 +210,17 @@ pub fn residence(host: &str, birth: u64) -> Residence {
 }
 
 impl FakePort {
+    fn idle_notices(&self) -> usize {
+        let ready = self.data.get().unwrap().join("mailboxes").join(team().as_str()).join("lead/ready");
+        let files = std::fs::read_dir(ready).unwrap();
+        files
+            .filter(|file| {
+                let text = std::fs::read_to_string(file.as_ref().unwrap().path()).unwrap();
+                text.contains("\"kind\":\"idle\"")
+            })
+            .count()
+    }
+
     /// An authority that remembers completions in a file, with one task that is not completed yet.
     pub fn with_ledger(ledger: PathBuf) -> Arc<Self> {
         let port = Arc::<Self>::default();
@@ -228,6 +246,7 @@ impl Bench {
 
     /// A start of the node on a directory.
     pub async fn at(dir: &Path, limits: Limits, files: Files, incarnation: u64, port: Arc<FakePort>) -> Self {
+        let _set_by_an_earlier_start = port.data.set(dir.to_owned());
         let directory = Directory::default();
         let members = [("lead", 1), ("scout", 2), ("other", 3)];
         let members = members.map(|(agent, birth)| (name(agent), residence("here", birth)));

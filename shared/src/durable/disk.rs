@@ -63,11 +63,13 @@ impl Disk for RealDisk {
 
     fn read(&self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         // A pipe would wait for its writer, a device never end.
-        let kind = std::fs::metadata(path)?.file_type();
-        if !kind.is_file() && !kind.is_dir() {
+        let metadata = std::fs::metadata(path)?;
+        if !metadata.is_file() && !metadata.is_dir() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        let mut bytes = Vec::new();
+        // In one piece, where it does not grow meanwhile.
+        let size = metadata.len().min(bytes_max).saturating_add(1);
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
         if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > bytes_max {
             return Err(io::Error::new(

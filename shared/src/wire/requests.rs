@@ -183,6 +183,14 @@ pub enum Request {
     QuarantineDrop { id: String },
     /// All hosts. -> `HostsReply`
     HostList {},
+    /// Makes a token with which one host can join, once; with `replace` in the place of that host.
+    /// -> `HostTokenReply`
+    HostToken {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replace: Option<String>,
+    },
+    /// Takes a host that was refused as it is. -> `Done`
+    HostAdopt { host: String },
     /// What waits for a person. -> `AttentionReply`
     Attention {
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -43,6 +43,8 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("POST", "/v1/quarantine/{id}/redeliver", "quarantine_redeliver"),
     ("POST", "/v1/quarantine/{id}/drop", "quarantine_drop"),
     ("GET", "/v1/hosts", "host_list"),
+    ("POST", "/v1/hosts/tokens", "host_token"),
+    ("POST", "/v1/hosts/{host}/adopt", "host_adopt"),
     ("GET", "/v1/attention", "attention"),
     ("GET", "/v1/teams/{team}/why/{thing}", "why"),
     ("POST", "/v1/teams/{team}/wait", "wait"),

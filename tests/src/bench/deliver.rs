@@ -81,7 +81,10 @@ pub fn processes_8(device: &Device, data: &Path, round: usize, count: u64) -> Sa
 /// The other side of that.
 pub fn child(data: &Path, name: &str, process: u64, each: u64) {
     let mailbox = mailbox(data, name);
-    mailbox.counts().unwrap();
+    // Reads the names, as a process does that only delivers.
+    for message in messages(&format!("first-{process}"), name, 1, 1) {
+        mailbox.deliver(&message, Marks::NONE).unwrap();
+    }
     let work: Vec<_> = (0..8).map(|n| messages(&format!("s{}", process * 8 + n), name, 1, each)).collect();
     say("loaded");
     std::io::stdin().read_line(&mut String::new()).unwrap();

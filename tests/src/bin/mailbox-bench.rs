@@ -24,6 +24,9 @@ struct Arguments {
     /// Small counts and one round: shows that it works, its figures mean little.
     #[arg(long)]
     quick: bool,
+    /// Only the rows that are measured against the raw loop.
+    #[arg(long)]
+    against_raw: bool,
     /// Rounds; medians are reported.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -67,7 +70,7 @@ fn main() -> ExitCode {
         let backlogs = [1_000, 100_000, 1_000_000];
         Size {
             rounds: arguments.rounds,
-            raw: 400,
+            raw: 1_000,
             seconds: 1.0,
             backlogs,
             at_backlog: 200,
@@ -78,7 +81,7 @@ fn main() -> ExitCode {
     let data = arguments.dir.join(format!("mailbox-bench-{}", std::process::id()));
     std::fs::create_dir_all(&data).unwrap();
     println!("{}\n", describe(&data));
-    let rows = run(&data, &size);
+    let rows = if arguments.against_raw { deliveries(&data, &size) } else { run(&data, &size) };
     let all = print(&rows);
     if !arguments.keep {
         std::fs::remove_dir_all(&data).unwrap();
@@ -110,6 +113,46 @@ const AGAINST_RAW: [(&str, Work, f64, Option<f64>); 5] = [
     ("claim + durable ack, 64 mailboxes at once", ends::mailboxes_64, 14.0, None),
 ];
 
+/// The rows against the raw loop alone.
+fn deliveries(data: &Path, size: &Size) -> Vec<Row> {
+    let device = Device::of(data);
+    let (mut raws, mut samples) = (Vec::new(), vec![Vec::new(); AGAINST_RAW.len()]);
+    for round in 0..size.rounds {
+        against_raw_once(&device, data, size, round, &mut raws, &mut samples);
+    }
+    rows_against_raw(&raws, &samples)
+}
+
+/// One round of the raw loop and of what is measured against it.
+fn against_raw_once(
+    device: &Device,
+    data: &Path,
+    size: &Size,
+    round: usize,
+    raws: &mut Vec<Sample>,
+    samples: &mut [Vec<Sample>],
+) {
+    let raw = ground::raw(device, data, round, size.raw);
+    for ((_, work, target, _), samples) in AGAINST_RAW.iter().zip(samples) {
+        let count = raw.rate() * target * size.seconds;
+        samples.push(work(device, data, round, (count as u64).max(256)));
+    }
+    raws.push(raw);
+}
+
+fn rows_against_raw(raws: &[Sample], samples: &[Vec<Sample>]) -> Vec<Row> {
+    let mut rows =
+        vec![Row { work: "raw loop, 1 thread".to_owned(), rates: rates(raws), figures: Vec::new() }];
+    for ((work, _, target, flushes), samples) in AGAINST_RAW.iter().zip(samples) {
+        rows.push(against_raw(work, samples, raws, *target, *flushes));
+    }
+    let threads = samples.get(1).map(|samples| rates(samples)).unwrap_or_default();
+    if let (Some(row), Some(processes)) = (rows.get_mut(3), samples.get(2)) {
+        row.figures.push(figure("of 64 threads", ratios(&rates(processes), &threads), 0.8, Better::More));
+    }
+    rows
+}
+
 fn run(data: &Path, size: &Size) -> Vec<Row> {
     let begun = Instant::now();
     let device = Device::of(data);
@@ -123,27 +166,14 @@ fn run(data: &Path, size: &Size) -> Vec<Row> {
     let mut at_backlogs: Vec<Vec<Sample>> = vec![Vec::new(); size.backlogs.len()];
     let mut claimed: Vec<claims::Rates> = Vec::new();
     for round in 0..size.rounds {
-        let raw = ground::raw(&device, data, round, size.raw);
-        for ((_, work, target, _), samples) in AGAINST_RAW.iter().zip(&mut samples) {
-            let count = raw.rate() * target * size.seconds;
-            samples.push(work(&device, data, round, (count as u64).max(256)));
-        }
-        raws.push(raw);
+        against_raw_once(&device, data, size, round, &mut raws, &mut samples);
         for (backlog, samples) in size.backlogs.iter().zip(&mut at_backlogs) {
             samples.push(ends::at_backlog(&device, data, *backlog, size.at_backlog));
         }
         claimed.push(claims::run(&data.join(format!("claims-{round}")), size.claims));
         eprintln!("[{:>4.0} s] round {} of {}", begun.elapsed().as_secs_f64(), round + 1, size.rounds);
     }
-    let mut rows =
-        vec![Row { work: "raw loop, 1 thread".to_owned(), rates: rates(&raws), figures: Vec::new() }];
-    for ((work, _, target, flushes), samples) in AGAINST_RAW.iter().zip(&samples) {
-        rows.push(against_raw(work, samples, &raws, *target, *flushes));
-    }
-    let threads = samples.get(1).map(|samples| rates(samples)).unwrap_or_default();
-    if let (Some(row), Some(processes)) = (rows.get_mut(3), samples.get(2)) {
-        row.figures.push(figure("of 64 threads", ratios(&rates(processes), &threads), 0.8, Better::More));
-    }
+    let mut rows = rows_against_raw(&raws, &samples);
     let small = at_backlogs.first().map(|samples| rates(samples)).unwrap_or_default();
     for (at, (backlog, samples)) in size.backlogs.iter().zip(&at_backlogs).enumerate() {
         let target = [1.0, 0.85, 0.75].get(at).copied().unwrap_or(0.75);

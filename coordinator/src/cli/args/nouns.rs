@@ -50,6 +50,20 @@ pub enum TeamCommand {
 pub enum HostsCommand {
     /// All hosts.
     Ls(ListArgs),
+    /// Makes a token with which one host can join, once; prints it.
+    Token {
+        /// For a host that takes the place of this one: its disk is lost, say.
+        #[arg(long, value_name = "HOST")]
+        replace: Option<String>,
+    },
+    /// Takes a host as it is that was refused: a restored backup, a copy. What it had done since is not known.
+    Adopt {
+        /// Its name.
+        name: String,
+        /// Does not ask.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// `task`

@@ -41,7 +41,7 @@ pub async fn client_command(command: Command, session: &mut Session<'_>) -> Resu
         Command::Send(args) => mail::send(session, args).await,
         Command::Inbox(args) => mail::inbox(session, args).await,
         Command::Ps(args) => agents::ps(session, args).await,
-        Command::Hosts(HostsCommand::Ls(list)) => overview::hosts(session, list.output).await,
+        Command::Hosts(command) => overview::hosts(session, command).await,
         Command::Attention(args) => overview::attention(session, args).await,
         Command::Why(args) => overview::why(session, args).await,
         Command::Log(args) => agents::log(session, args).await,
@@ -57,9 +57,12 @@ pub async fn client_command(command: Command, session: &mut Session<'_>) -> Resu
         Command::Quarantine(command) => messages::quarantine(session, command).await,
         Command::Config(_) => local::config(session).await,
         Command::Init(args) => local::init(session, &args),
-        Command::Up(_) | Command::Run(_) | Command::Explain(_) | Command::Completions(_) | Command::Man => {
-            Err(Refusal::new(Code::Internal, "this command has no client").into())
-        }
+        Command::Up(_)
+        | Command::Serve(_)
+        | Command::Run(_)
+        | Command::Explain(_)
+        | Command::Completions(_)
+        | Command::Man => Err(Refusal::new(Code::Internal, "this command has no client").into()),
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use posthouse_shared::team::HostState;
 use posthouse_shared::wire::replies::{
-    Attention, AttentionReply, BriefReply, HostView, HostsReply, WhyReply,
+    Attention, AttentionReply, BriefReply, Done, HostTokenReply, HostView, HostsReply, WhyReply,
 };
 use posthouse_shared::wire::requests::Request;
 
-use crate::cli::args::{AttentionArgs, ListFormat, WhyArgs};
+use crate::cli::args::{AttentionArgs, HostsCommand, ListFormat, WhyArgs};
 use crate::cli::failure::Ended;
 use crate::cli::table::{Cell, Table};
 use crate::cli::terminal::Paint;
@@ -19,13 +19,44 @@ use crate::cli::world::{LOST_MAX, Look, Session};
 /// Between two looks of `attention --follow`.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// `hosts ls`
-pub async fn hosts(session: &mut Session<'_>, format: ListFormat) -> Result<u8, Ended> {
-    session
-        .list::<HostsReply>(&Request::HostList {}, format, |answer, look| {
-            host_table(&answer.reply.hosts, look)
-        })
-        .await
+/// `hosts ...`
+pub async fn hosts(session: &mut Session<'_>, command: HostsCommand) -> Result<u8, Ended> {
+    match command {
+        HostsCommand::Ls(list) => {
+            session
+                .list::<HostsReply>(&Request::HostList {}, list.output, |answer, look| {
+                    host_table(&answer.reply.hosts, look)
+                })
+                .await
+        }
+        HostsCommand::Token { replace } => {
+            let request = Request::HostToken { replace };
+            let reply = session.ask::<HostTokenReply>(&request).await?;
+            let shown = &reply.answer.reply;
+            if !session.json {
+                let name = shown.replace.as_ref().map_or("NAME", |host| host.as_str());
+                session.note(&format!(
+                    "for one host, once:  posthouse-node --nats {} --name {name} --join {}",
+                    shown.nats, shown.token
+                ));
+            }
+            session.line(if session.json { &reply.document } else { &shown.token })?;
+            Ok(0)
+        }
+        HostsCommand::Adopt { name, yes } => {
+            if !yes {
+                // Whether there is such a host is said before anybody types its name.
+                session.ask::<WhyReply>(&Request::Why { team: session.team(), thing: name.clone() }).await?;
+            }
+            let what = format!(
+                "This takes {name} as it is: its agents get a new grant, and what they did since the state on its disk is not known"
+            );
+            session.confirm(yes, &what, &name, &format!("posthouse hosts adopt {name}"))?;
+            session
+                .show::<Done>(&Request::HostAdopt { host: name }, |reply, _| format!("{}\n", reply.done))
+                .await
+        }
+    }
 }
 
 fn host_table(hosts: &[HostView], look: &Look) -> String {

@@ -276,6 +276,18 @@ pub struct HostsReply {
     pub hosts: Vec<HostView>,
 }
 
+/// A join token. Shown once, and kept nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostTokenReply {
+    /// The token.
+    pub token: String,
+    /// The host whose place it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace: Option<String>,
+    /// The NATS servers that the host is to be given.
+    pub nats: String,
+}
+
 /// Something that waits for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attention {

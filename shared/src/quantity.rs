@@ -11,6 +11,14 @@ pub enum QuantityError {
     /// Not a size.
     #[error("{0:?} is not a size; write 4096, 64KiB, 1MB or 2GiB")]
     Size(String),
+    /// Not a number.
+    #[error("{text:?} is not a number of {unit}")]
+    Number {
+        /// What was written.
+        text: String,
+        /// What is counted.
+        unit: String,
+    },
 }
 
 const UNITS_MS: &[(&str, u64)] =
@@ -29,6 +37,17 @@ const UNITS_BYTES: &[(&str, u64)] = &[
     ("gib", 1 << 30),
     ("gb", 1_000_000_000),
 ];
+
+/// A number in this unit of [`crate::limits::Limits::table`]: plain, or as a duration or size where it is one.
+pub fn quantity(text: &str, unit: &str) -> Result<u64, QuantityError> {
+    let plain: Result<u64, _> = text.trim().replace('_', "").parse();
+    match (plain, unit) {
+        (Ok(number), _) => Ok(number),
+        (Err(_), "ms") => duration_ms(text),
+        (Err(_), "bytes") => size_bytes(text),
+        (Err(_), unit) => Err(QuantityError::Number { text: text.to_owned(), unit: unit.to_owned() }),
+    }
+}
 
 /// A duration in milliseconds: one or more of number and unit, `0` alone too.
 pub fn duration_ms(text: &str) -> Result<u64, QuantityError> {
