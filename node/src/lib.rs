@@ -3,6 +3,7 @@
 //! | room | what it holds |
 //! |---|---|
 //! | [`blob`] | bodies that are too large for an envelope |
+//! | [`checkpoint`] | histories in the shared blob store |
 //! | [`mailbox`] | one directory an agent, one file a message |
 //! | [`post`] | the accept path: number, stamp, seal, store |
 //! | [`trace_index`] | where each message has been |
@@ -25,6 +26,7 @@
 
 pub mod blob;
 pub mod bus;
+pub mod checkpoint;
 pub mod children;
 pub mod data;
 pub mod directory;

@@ -13,6 +13,7 @@
 //! | [`ledger`] | what was accepted, and the check that each of it came once |
 //! | [`rig`] | a file system on a loop device, and cutting its power |
 //! | [`repository`] | the project's own files, for tests that read them |
+//! | [`s3`] | a real S3 server |
 //! | [`skip`] | how a test says that it could not do its work here |
 //! | [`tree`] | a source tree with known counts |
 //!
