@@ -9,15 +9,20 @@
 //! counts. So an old home that goes on writing can never overtake a new one, and no store needs compare-and-swap.
 //! Each generation has pieces of its own and removes only its own old ones.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use posthouse_shared::clock::Stamp;
+use posthouse_shared::clock::{Clock, Stamp};
 use posthouse_shared::durable::{DurableError, Files, parent};
 use posthouse_shared::generation::{Birth, Generation};
 use posthouse_shared::identity::sha256_hex;
 use posthouse_shared::message::BlobRef;
 use posthouse_shared::name::AgentId;
+use posthouse_shared::supervise::Closing;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::blob::{BlobStore, StoreError};
 
@@ -29,6 +34,8 @@ const POINTER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const SUFFIX: &str = ".pointer";
 /// Pointers that a generation keeps: a reader may be at the last but one.
 const KEEP: usize = 2;
+/// After a store that failed.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// What a checkpoint cannot do, and why.
 #[derive(Debug, thiserror::Error)]
@@ -111,11 +118,7 @@ impl Checkpoint {
     }
 
     /// The newest checkpoint of an agent, whoever wrote it; nothing where there is none.
-    pub fn latest(
-        store: &BlobStore,
-        agent: &AgentId,
-        birth: Birth,
-    ) -> Result<Option<Self>, CheckpointError> {
+    pub fn latest(store: &BlobStore, agent: &AgentId, birth: Birth) -> Result<Option<Self>, CheckpointError> {
         let root = root(agent, birth);
         // Names are padded: the last one is that of the highest generation, and there of the longest history.
         let names = store.list(&root)?;
@@ -170,6 +173,95 @@ impl Checkpoint {
             store.remove(&format!("{under}/{piece}"))?;
         }
         Ok(())
+    }
+}
+
+/// A history that has grown.
+#[derive(Debug, Clone)]
+pub(crate) struct Grown {
+    pub birth: Birth,
+    pub generation: Generation,
+    pub history: PathBuf,
+}
+
+/// Whose history has grown since its last checkpoint; one entry an agent, however many turns it was. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Checkpoints(Option<Arc<Waiting>>);
+
+struct Waiting {
+    store: BlobStore,
+    grown: Mutex<BTreeMap<AgentId, Grown>>,
+    wake: Notify,
+}
+
+impl Checkpoints {
+    /// Into this store; without one nothing is noted.
+    pub fn new(store: Option<BlobStore>) -> Self {
+        let waiting = |store| Arc::new(Waiting { store, grown: Mutex::default(), wake: Notify::new() });
+        Self(store.map(waiting))
+    }
+
+    /// A turn has ended: no turn waits for its checkpoint.
+    pub fn grown(&self, agent: &AgentId, grown: Grown) {
+        let Some(waiting) = &self.0 else { return };
+        waiting.lock().insert(agent.clone(), grown);
+        waiting.wake.notify_one();
+    }
+}
+
+impl Waiting {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<AgentId, Grown>> {
+        self.grown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes checkpoints of what has grown, until the node closes and nothing waits. A store that fails is tried again;
+/// nothing else waits for it.
+pub(crate) async fn keep(
+    checkpoints: Checkpoints,
+    files: Files,
+    clock: Arc<dyn Clock>,
+    mut closing: Closing,
+) {
+    let Some(waiting) = checkpoints.0 else { return };
+    loop {
+        let all = std::mem::take(&mut *waiting.lock());
+        if all.is_empty() {
+            if closing.begun() {
+                return;
+            }
+            tokio::select! {
+                () = waiting.wake.notified() => {}
+                () = closing.wait() => {}
+            }
+            continue;
+        }
+        let (store, files, clock) = (waiting.store.clone(), files.clone(), Arc::clone(&clock));
+        let round = tokio::task::spawn_blocking(move || {
+            let mut left = BTreeMap::new();
+            for (agent, grown) in all {
+                let of = (&agent, grown.birth, grown.generation);
+                if let Err(error) = Checkpoint::write(&store, &files, &grown.history, of, clock.now()) {
+                    tracing::warn!(%agent, %error, "no checkpoint yet");
+                    left.insert(agent, grown);
+                }
+            }
+            left
+        });
+        let left = round.await.unwrap_or_default();
+        if left.is_empty() {
+            continue;
+        }
+        if closing.begun() {
+            return;
+        }
+        for (agent, grown) in left {
+            waiting.lock().entry(agent).or_insert(grown);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(AGAIN) => {}
+            () = closing.wait() => {}
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use posthouse_shared::team::{Schedule, Standing};
 use tokio::sync::watch;
 
 use crate::blob::{BlobStore, Blobs, sweep};
+use crate::checkpoint::{Checkpoints, keep};
 use crate::children::{Children, ChildrenError, Swept};
 use crate::directory::Directory;
 use crate::host_keys::KeysError;
@@ -233,6 +234,7 @@ impl Node {
             limits: options.limits,
             clock: options.clock,
             post,
+            checkpoints: Checkpoints::new(blobs.store().cloned()),
             blobs,
             trace,
             port: options.port,
@@ -263,6 +265,9 @@ impl Node {
         let closing = handle.0.ticking.closing();
         let upkeep = upkeep(handle.0.mailboxes.clone(), Arc::clone(&deps.clock), closing);
         handle.0.ticking.start("upkeep", upkeep);
+        let (checkpoints, files) = (deps.checkpoints.clone(), deps.files.clone());
+        let keeping = keep(checkpoints, files, Arc::clone(&deps.clock), handle.0.ticking.closing());
+        handle.0.ticking.start("checkpoints", keeping);
         Ok(handle)
     }
 }

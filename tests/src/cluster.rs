@@ -203,14 +203,39 @@ impl Host {
         Self::up(posthouse.home, nats, name, &[&["--join", &token], more].concat())
     }
 
+    /// [`Host::join`] with more in its environment.
+    pub fn join_with(
+        posthouse: &Posthouse<'_>,
+        nats: &str,
+        name: &str,
+        more: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
+        let token = posthouse.ok(&["hosts", "token"]).stdout.trim().to_owned();
+        let more = [&["--join", &token], more].concat();
+        Self::start(posthouse.home, nats, name, &more, env)
+            .unwrap_or_else(|not| panic!("{name}: exit {} before it was ready:\n{}", not.status, not.log))
+    }
+
     /// [`Host::up`], where not getting ready is one of the answers.
     pub fn try_up(home: &Home, nats: &str, name: &str, more: &[&str]) -> Result<Self, NotReady> {
+        Self::start(home, nats, name, more, &[])
+    }
+
+    fn start(
+        home: &Home,
+        nats: &str,
+        name: &str,
+        more: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Self, NotReady> {
         let log = home.next_log(name);
         let mut command = home.command_of(&posthouse_node(), ["--nats", nats, "--name", name, "--data"]);
         let mut child = command
             .arg(Self::data(home, name))
             .args(more)
             .env_remove("POSTHOUSE_DATA")
+            .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .stderr(File::create(&log).expect("make a log"))
             .spawn()

@@ -14,6 +14,7 @@
 //! | [`rig`] | a file system on a loop device, and cutting its power |
 //! | [`repository`] | the project's own files, for tests that read them |
 //! | [`s3`] | a real S3 server |
+//! | [`s3`] | a real S3 server |
 //! | [`skip`] | how a test says that it could not do its work here |
 //! | [`tree`] | a source tree with known counts |
 //!
@@ -39,5 +40,6 @@ pub mod processes;
 pub mod recorded;
 pub mod repository;
 pub mod rig;
+pub mod s3;
 pub mod skip;
 pub mod tree;

@@ -47,6 +47,7 @@ use posthouse_shared::team::{MemberSpec, Standing};
 use tokio::sync::watch;
 
 use crate::blob::Blobs;
+use crate::checkpoint::Checkpoints;
 use crate::history::HistoryError;
 use crate::local::Tokens;
 use crate::mailbox::{Mailbox, MailboxError};
@@ -94,6 +95,7 @@ pub(crate) struct Deps {
     pub clock: Arc<dyn Clock>,
     pub post: Post,
     pub blobs: Blobs,
+    pub checkpoints: Checkpoints,
     pub trace: TraceIndex,
     pub port: Arc<dyn AuthorityPort>,
     pub runner: Arc<dyn Runner>,

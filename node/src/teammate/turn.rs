@@ -23,6 +23,7 @@ use super::life::{About, Happening, Life, Verdict, Wants};
 use super::plan::{Facts, Plan, plan};
 use super::settle::Moves;
 use super::{TeammateError, blocking, in_mailbox};
+use crate::checkpoint::Grown;
 use crate::history::{Begin, End, History, InTurn, Input, InputKey};
 use crate::mailbox::{Batch, Claimed, Lease, Reason, Release, Which};
 use crate::runner::log::{AgentLog, log_path};
@@ -220,9 +221,12 @@ impl Teammate {
         }
     }
 
+    fn history_path(&self) -> std::path::PathBuf {
+        self.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner).path().to_owned()
+    }
+
     fn turn_environment(&self, token: &str, task: Option<&ClaimedTask>) -> BTreeMap<OsString, OsString> {
-        let history =
-            self.history.lock().unwrap_or_else(std::sync::PoisonError::into_inner).path().to_owned();
+        let history = self.history_path();
         let mut environment: BTreeMap<OsString, OsString> = BTreeMap::new();
         let mut set = |name: &str, value: OsString| environment.insert(name.into(), value);
         set("POSTHOUSE_TEAM", self.setup.id.team.as_str().into());
@@ -278,6 +282,9 @@ impl Teammate {
         }
         let leases = current.mail.iter().map(|claimed| claimed.lease).collect();
         self.settle(&end, Moves::of(&end, leases)).await;
+        let (birth, generation) = (self.setup.birth, self.setup.generation);
+        let history = self.history_path();
+        self.deps.checkpoints.grown(&self.setup.id, Grown { birth, generation, history });
         self.fine();
         self.over(Happening::Over(verdict, self.deps.clock.now())).await;
         // Idle is said only after the idle notice is stored: who sees it finds the notice in the lead's mailbox.
