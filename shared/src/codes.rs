@@ -121,8 +121,8 @@ codes! {
         "`posthouse quarantine ls` prints what is.";
     NoBlobStore = 308 Refused "no blob store that both hosts share"
         "A body over 256 KiB goes to another host through a blob store. Give all hosts the same one: blob_store = \"s3://BUCKET/PREFIX?endpoint=URL\" in posthouse.toml, or POSTHOUSE_BLOB_STORE; a directory that all hosts share is \"file:///DIRECTORY\".";
-    BlobStoreUnreachable = 309 Unreachable "the blob store does not answer"
-        "The cause is given: no connection, a wrong bucket, or credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) that it does not take. Nothing was sent; try again when it answers. `posthouse doctor` asks it.";
+    BlobStoreUnreachable = 309 Unreachable "the blob store cannot be used"
+        "The cause is given: no connection, a wrong bucket, or credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) that it does not take. Nothing was sent; try again when that is mended.";
     BlobMissing = 310 Failed "the body of a message cannot be read"
         "The file under DATA/blobs that holds it is gone, or is not what its name says. The message is not handed out without it; put the file back and redeliver it from quarantine.";
     TaskClaimed = 401 Refused "the task is claimed by somebody else"

@@ -80,7 +80,9 @@ impl S3 {
         let address = (Ipv4Addr::LOCALHOST, self.port);
         let Ok(mut stream) = TcpStream::connect(address) else { return false };
         let _bounded = stream.set_read_timeout(Some(Duration::from_secs(5)));
-        let request = format!("PUT /{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        let request = format!(
+            "PUT /{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
         let mut answer = String::new();
         let asked = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
         asked.is_ok() && answer.starts_with("HTTP/1.1 200")
