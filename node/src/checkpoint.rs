@@ -278,6 +278,7 @@ fn len(bytes: &[u8]) -> u64 {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "damages files on purpose")]
 mod tests {
     use super::*;
 

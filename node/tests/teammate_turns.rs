@@ -286,7 +286,9 @@ async fn at06_a_body_larger_than_an_envelope_reaches_the_turn_whole_and_one_that
     bench.send(&gone);
     bench.send(&body);
     let blob = bench.node.blobs().put(gone.as_bytes()).unwrap();
-    std::fs::remove_file(bench.node.blobs().path(&blob).unwrap()).unwrap();
+    posthouse_shared::durable::Files::real()
+        .remove_unsynced(&bench.node.blobs().path(&blob).unwrap())
+        .unwrap();
     bench.scout("jq -j '.messages[].body' > got; echo all done").await;
     bench.told_lead(Kind::Idle, 1).await;
     assert!(bench.file("got") == body, "the body was changed on its way");
