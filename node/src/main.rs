@@ -38,7 +38,7 @@ struct Arguments {
 #[derive(Debug, Args)]
 struct Serve {
     /// The NATS servers, for instance nats://127.0.0.1:4222; several with commas.
-    #[arg(long, env = "POSTHOUSE_NATS", value_name = "URL")]
+    #[arg(long, env = "POSTHOUSE_NATS", hide_env_values = true, value_name = "URL")]
     nats: Option<String>,
     /// This host's name; needed at the first start, and the same ever after.
     #[arg(long, env = "POSTHOUSE_NAME", value_name = "HOST")]

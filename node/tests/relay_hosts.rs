@@ -8,135 +8,25 @@
     reason = "tests"
 )]
 
+mod relay_support;
 mod teammate_support;
 
-use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthouse_node::blob::BlobStore;
-use posthouse_node::directory::{Directory, Residence};
-use posthouse_node::host_keys::open_host_key;
+use posthouse_node::directory::Residence;
+use posthouse_node::link::Link;
 use posthouse_node::link::in_process::{Fate, Hub};
-use posthouse_node::link::jetstream::NatsLink;
-use posthouse_node::link::{HostLink, Link};
-use posthouse_node::mailbox::{Batch, Incarnation, Which};
-use posthouse_node::node::{Node, NodeHandle, NodeOptions};
-use posthouse_node::port::AuthorityPort;
+use posthouse_node::mailbox::{Batch, Marks, Which};
 use posthouse_node::post::Draft;
-use posthouse_shared::clock::SystemClock;
 use posthouse_shared::codes::Code;
-use posthouse_shared::durable::Files;
-use posthouse_shared::identity::{HostIdentity, HostKey, NodeKey};
-use posthouse_shared::limits::Limits;
-use posthouse_shared::message::{Kind, Vouched};
-use posthouse_shared::name::HostName;
-use posthouse_shared::wire::event::What;
+use posthouse_shared::message::Kind;
 use posthouse_shared::wire::replies::SendState;
-use teammate_support::*;
-
-const HOSTS: [(&str, u64); 2] = [("alpha", 11), ("beta", 12)];
-
-fn host(name: &str) -> HostName {
-    HostName::new(name).unwrap()
-}
-
-struct Host {
-    node: NodeHandle,
-    port: Arc<FakePort>,
-}
-
-/// The lead lives on alpha, scout on beta.
-async fn start(data: &Path, at: &str, incarnation: u64, link: Arc<dyn Link>) -> Host {
-    start_with(data, at, incarnation, link, None).await
-}
-
-async fn start_with(
-    data: &Path,
-    at: &str,
-    incarnation: u64,
-    link: Arc<dyn Link>,
-    blob_store: Option<BlobStore>,
-) -> Host {
-    let directory = Directory::default();
-    let home = |home: &str, birth| Residence { host: host(home), ..residence(home, birth) };
-    let members = [(name("lead"), home("alpha", 1)), (name("scout"), home("beta", 2))];
-    directory.set_team(team(), members.into());
-    let mut keys: BTreeMap<&str, HostKey> = BTreeMap::new();
-    for (other, index) in HOSTS {
-        std::fs::create_dir_all(data.join(other)).unwrap();
-        let key = open_host_key(&Files::real(), &data.join(other)).unwrap();
-        directory.hosts().set(host(other), HostIdentity { generation: generation(index), key: key.public() });
-        keys.insert(other, key);
-    }
-    let port = Arc::<FakePort>::default();
-    let index = HOSTS.iter().find(|(other, _)| *other == at).unwrap().1;
-    let link = HostLink { link, key: keys[at].clone(), generation: generation(index) };
-    let node = Node::start(NodeOptions {
-        data: data.join(at),
-        temp: std::env::temp_dir(),
-        files: Files::real(),
-        key: NodeKey::from_bytes([7; NodeKey::BYTES]),
-        limits: Arc::new(Limits::default()),
-        clock: Arc::new(SystemClock),
-        host: host(at),
-        incarnation: Incarnation(incarnation),
-        bin_dir: PathBuf::from("/nonexistent"),
-        environment: Vec::new(),
-        directory,
-        port: Arc::clone(&port) as Arc<dyn AuthorityPort>,
-        link: Some(link),
-        blob_store,
-    })
-    .await
-    .unwrap();
-    let (agent, birth) = if at == "alpha" { ("lead", 1) } else { ("scout", 2) };
-    node.mailboxes().create(&id(agent), generation(birth)).unwrap();
-    Host { node, port }
-}
-
-impl Host {
-    fn send(&self, from: &str, to: &str, body: &str) -> SendState {
-        let draft = Draft { from: id(from), to: name(to), ..draft(Kind::Message, body) };
-        self.node.post().send(draft).unwrap().state
-    }
-
-    async fn stored(&self, n: usize) {
-        let stored = move |told: &Told| {
-            let ids = told.events.iter().filter_map(|what| match what {
-                What::MessageStored { id, .. } => Some(*id),
-                _ => None,
-            });
-            ids.collect::<HashSet<_>>().len() >= n
-        };
-        self.port.until("stored", stored).await;
-    }
-
-    async fn drained(&self) {
-        let outbox = self.node.relay().unwrap().outbox();
-        let mut changes = outbox.changes();
-        let all = async {
-            while outbox.counts().unstored + outbox.counts().undone > 0 {
-                changes.changed().await.unwrap();
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(40), all).await.expect("outbox drained");
-    }
-
-    fn take(&self, agent: &str) -> Vec<String> {
-        let mailbox = self.node.mailboxes().get(&id(agent)).unwrap();
-        let all = Batch { messages_max: 10_000, bytes_max: u64::MAX, only: Which::All };
-        let claimed = mailbox.claim(all).unwrap();
-        assert!(claimed.iter().all(|one| one.vouched == Vouched::Host));
-        mailbox.ack(&claimed.iter().map(|one| one.lease).collect::<Vec<_>>()).unwrap();
-        claimed.iter().map(|one| one.message.envelope.body.clone().unwrap()).collect()
-    }
-}
-
-fn numbered(n: usize) -> Vec<String> {
-    (0..n).map(|i| i.to_string()).collect()
-}
+use relay_support::*;
+use teammate_support::{draft, generation, id, name, team};
 
 /// Mail there and back, a restart of both in between, and nothing left in the outboxes.
 async fn there_and_back(alpha_link: Arc<dyn Link>, beta_link: Arc<dyn Link>) {
@@ -193,62 +83,6 @@ async fn at05_parcels_lost_repeated_and_refused_are_one_message_each() {
     assert!(beta.take("scout").is_empty());
 }
 
-/// A real server with its data in a directory of its own; ended with the test.
-struct Nats {
-    child: std::process::Child,
-    url: String,
-    _dir: tempfile::TempDir,
-}
-
-impl Drop for Nats {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
-fn server() -> Option<PathBuf> {
-    let named = std::env::var_os("POSTHOUSE_NATS_SERVER").map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|dir| dir.join("nats-server")).find(|file| file.is_file());
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/nats-server");
-    let found = named.or(on_path).or_else(|| tools.is_file().then_some(tools));
-    if found.is_none() {
-        eprintln!("skipped: nats-server is missing (POSTHOUSE_NATS_SERVER, PATH, target/tools)");
-        assert!(std::env::var("POSTHOUSE_TEST_STRICT").as_deref() != Ok("1"), "nothing may be skipped here");
-    }
-    found
-}
-
-impl Nats {
-    fn start() -> Option<Self> {
-        let server = server()?;
-        let dir = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = std::process::Command::new(server)
-            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
-            .arg(dir.path())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        Some(Self { child, url: format!("nats://127.0.0.1:{port}"), _dir: dir })
-    }
-
-    async fn link(&self, name: &str) -> NatsLink {
-        let link = NatsLink::connect(&self.url, name).await.unwrap();
-        link.check_server(Duration::from_secs(20)).await.unwrap();
-        link
-    }
-}
-
-async fn prepare(link: &NatsLink) {
-    link.prepare_stream(1).await.unwrap();
-    for (name, index) in HOSTS {
-        link.prepare_consumer(&host(name), generation(index)).await.unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mail_goes_there_and_back_over_restarts_of_both_over_nats() {
     let Some(nats) = Nats::start() else { return };
@@ -283,6 +117,59 @@ async fn a_stream_that_is_deleted_in_mid_flight_loses_nothing() {
     beta.stored(20).await;
     let taken: HashSet<String> = beta.take("scout").into_iter().collect();
     assert_eq!(taken, numbered(20).into_iter().collect());
+    alpha.drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_for_who_is_gone_ends_with_one_notice_to_its_sender() {
+    let temp = tempfile::tempdir().unwrap();
+    let link: Arc<dyn Link> = Arc::new(Hub::default());
+    let alpha = start(temp.path(), "alpha", 1, Arc::clone(&link)).await;
+    let beta = start(temp.path(), "beta", 1, link).await;
+    // Over there another one bears the name, which alpha has not heard yet.
+    let lead = (name("lead"), home("alpha", 1));
+    let members = [lead.clone(), (name("scout"), home("beta", 9))];
+    beta.node.directory().set_team(team(), members.into());
+    alpha.send("lead", "scout", "hello");
+    alpha.drained().await;
+    let told = alpha.take("lead");
+    assert!(told.len() == 1 && told[0].contains("was not delivered: beta refuses it"), "{told:?}");
+    // And where alpha knows it by itself.
+    beta.node.close(Duration::from_secs(5)).await;
+    alpha.send("lead", "scout", "again");
+    assert_eq!(alpha.node.on_the_way_to(), [(id("scout"), 1)].into());
+    alpha.node.directory().set_team(team(), [lead].into());
+    alpha.node.directory().set_through(generation(20));
+    alpha.drained().await;
+    let told = alpha.take("lead");
+    assert!(told.len() == 1 && told[0].contains("scout@main is gone"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mail_follows_its_recipient_to_a_new_home_marked_where_the_old_one_may_have_handled_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let hub = Hub::default();
+    let link: Arc<dyn Link> = Arc::new(hub.clone());
+    let alpha = start(temp.path(), "alpha", 1, Arc::clone(&link)).await;
+    let beta = start(temp.path(), "beta", 1, Arc::clone(&link)).await;
+    let gamma = start(temp.path(), "gamma", 1, link).await;
+    alpha.send("lead", "scout", "before");
+    beta.stored(1).await;
+    gamma.node.mailboxes().create(&id("scout"), generation(2)).unwrap();
+    let moved = Residence { generation: generation(30), ..home("gamma", 2) };
+    for host in [&gamma, &alpha, &beta] {
+        host.node
+            .directory()
+            .set_team(team(), [(name("lead"), home("alpha", 1)), (name("scout"), moved.clone())].into());
+    }
+    alpha.send("lead", "scout", "after");
+    gamma.stored(2).await;
+    let mailbox = gamma.node.mailboxes().get(&id("scout")).unwrap();
+    let peeked = mailbox.peek(10).unwrap();
+    let marked: Vec<bool> =
+        peeked.iter().map(|one| one.marks.contains(Marks::MAY_HAVE_BEEN_HANDLED)).collect();
+    assert_eq!(marked, [true, false]);
+    assert_eq!(gamma.take("scout"), ["before", "after"]);
     alpha.drained().await;
 }
 

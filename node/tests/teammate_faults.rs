@@ -9,8 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use posthouse_shared::durable::hindered::{HinderedDisk, Step};
 use posthouse_shared::durable::{AppendFile, CrashPoints, Disk, FileLock, Files, RealDisk};
+use posthouse_shared::limits::Limits;
 use posthouse_shared::message::Kind;
+use posthouse_shared::team::AgentState;
 use teammate_support::*;
 
 /// The real disk, but the next `n` operations of one sort on paths that end like this fail as full.
@@ -155,4 +158,22 @@ async fn a_full_disk_at_the_beginning_of_a_turn_costs_no_attempt() {
     bench.told_lead(Kind::Idle, 1).await;
     assert_eq!(left.load(Ordering::SeqCst), 0, "the fault was met");
     assert_eq!(bench.inbox(), [(Kind::Idle, "1".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_is_reported_only_after_the_idle_notice_is_stored() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk = HinderedDisk::default();
+    let files = Files::new(Arc::new(disk.clone()), CrashPoints::none());
+    let bench = Bench::at(temp.path(), Limits::default(), files, 1, Arc::default()).await;
+    bench.scout("cat > /dev/null; echo done").await;
+    bench.states("at rest", &[AgentState::Idle]).await;
+    disk.hold(Step::Change, "mailboxes/main/lead/tmp");
+    bench.send("work");
+    let at_it = disk.clone();
+    assert!(tokio::task::spawn_blocking(move || at_it.is_holding()).await.unwrap(), "the notice is written");
+    assert_eq!(bench.port.told().states, [AgentState::Idle, AgentState::Running]);
+    disk.let_go();
+    bench.states("idle", &[AgentState::Running, AgentState::Idle]).await;
+    assert_eq!(bench.lead_bodies(), [(Kind::Idle, "done".to_owned())]);
 }

@@ -266,6 +266,19 @@ impl Host {
         self.ended = true;
     }
 
+    /// Waits until it ends by itself, and gives its exit code.
+    pub fn ended(mut self) -> i32 {
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().expect("look at a host") {
+                self.ended = true;
+                return exit_code(status);
+            }
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        panic!("host {} did not end", self.name)
+    }
+
     /// Ends it in order, and gives its exit code.
     pub fn term(mut self) -> i32 {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid")).expect("a pid");

@@ -10,6 +10,8 @@
 //! | [`nats`] | a real NATS server |
 //! | [`processes`] | whether a process lives |
 //! | [`recorded`] | what scripted teammates were given, turn by turn |
+//! | [`checker`] | a recorded history -> the promises that it breaks |
+//! | [`proxy`] | a TCP proxy that is slow, cut, hanging, deaf one way |
 //! | [`ledger`] | what was accepted, and the check that each of it came once |
 //! | [`rig`] | a file system on a loop device, and cutting its power |
 //! | [`repository`] | the project's own files, for tests that read them |
@@ -31,12 +33,14 @@
 
 pub mod api;
 pub mod bench;
+pub mod checker;
 pub mod cluster;
 pub mod events;
 pub mod home;
 pub mod ledger;
 pub mod nats;
 pub mod processes;
+pub mod proxy;
 pub mod recorded;
 pub mod repository;
 pub mod rig;

@@ -43,6 +43,14 @@ impl Nats {
         Some(Self { child, url, dir })
     }
 
+    /// Starts one with the configuration in `directory/server.conf`.
+    pub fn configured(directory: tempfile::TempDir) -> Option<Self> {
+        let config = directory.path().join("server.conf").display().to_string();
+        let store = directory.path().join("store").display().to_string();
+        let (child, url) = run(&["--config", &config, "--port", "-1", "--store_dir", &store])?;
+        Some(Self { child, url, dir: directory })
+    }
+
     /// Its address.
     pub fn url(&self) -> &str {
         &self.url

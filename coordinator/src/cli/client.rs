@@ -279,11 +279,13 @@ fn authority(url: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Whether an address is this machine's own, so that the data directory's token may go there.
+/// Whether an address is this machine's own, so that the data directory's token may go there. The unspecified one, on
+/// which a coordinator in a container listens, means this machine to whoever connects to it.
 fn is_local(authority: &str) -> bool {
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    let own = |address: std::net::IpAddr| address.is_loopback() || address.is_unspecified();
+    bare == "localhost" || bare.parse().is_ok_and(own)
 }
 
 fn token_of(path: &Path) -> Option<String> {
@@ -315,7 +317,8 @@ mod tests {
 
     #[test]
     fn the_token_of_the_data_directory_stays_on_this_machine() {
-        for local in ["127.0.0.1:7420", "127.9.9.9:1", "[::1]:7420", "localhost:1"] {
+        for local in ["127.0.0.1:7420", "127.9.9.9:1", "[::1]:7420", "localhost:1", "0.0.0.0:7420", "[::]:1"]
+        {
             assert!(is_local(local), "{local}");
         }
         for other in ["10.0.0.1:7420", "beta:80", "localhost.example:80", "[::2]:1"] {

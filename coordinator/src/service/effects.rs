@@ -11,7 +11,8 @@ use std::time::Duration;
 use posthouse_node::post::{Draft, DraftId};
 use posthouse_node::teammate::AgentSetup;
 use posthouse_shared::codes::Code;
-use posthouse_shared::name::{AgentId, AgentName, TeamName};
+use posthouse_shared::generation::{Birth, Generation};
+use posthouse_shared::name::{AgentId, AgentName, TaskId, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::task::TaskStatus;
 use posthouse_shared::team::{Member, Schedule, Standing};
@@ -22,7 +23,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::Service;
 use super::hosts::residence;
-use crate::authority::{Command, Decision, Outgoing, Reply, State, Team};
+use crate::authority::{Command, Decision, HostChange, Outgoing, Reply, State, Team};
 use crate::journal::Entry;
 use crate::view::Sight;
 
@@ -51,10 +52,22 @@ pub(super) async fn start(service: &Service) -> Result<(), Refusal> {
         // Whether mail is left to be stored, and whether something else of a decision is.
         let mut mail_left = follower.authority().state().unsent().next().is_some();
         let mut behind = false;
+        // Up to here everything was done, but for mail.
+        let mut followed = 0;
         loop {
             tokio::select! {
                 entry = entries.recv() => match entry {
-                    Ok(entry) => behind |= !follower.follow(entry).await,
+                    Ok(entry) => {
+                        let index = entry.index;
+                        let sent = follower.follow(entry).await;
+                        behind |= sent.is_none();
+                        if !behind {
+                            followed = index;
+                        }
+                        if sent == Some(true) && !behind {
+                            follower.carried(followed);
+                        }
+                    }
                     // Too far behind to follow entry by entry: the state has it all.
                     Err(RecvError::Lagged(_)) => behind = true,
                     Err(RecvError::Closed) => return,
@@ -65,6 +78,9 @@ pub(super) async fn start(service: &Service) -> Result<(), Refusal> {
                 () = closing.wait() => return,
             }
             mail_left = !follower.send_mail().await;
+            if !mail_left && !behind {
+                follower.carried(followed);
+            }
         }
     });
     Ok(())
@@ -92,10 +108,30 @@ impl Service {
         }
     }
 
+    /// Everything up to this entry has happened on this host, its mail included.
+    fn carried(&self, index: u64) {
+        self.0.carried_out.send_modify(|through| *through = (*through).max(index));
+    }
+
+    /// Waits until this host has been told that an agent has ended, for a bounded time: from then on mail to it is
+    /// refused. Later decisions are not waited for: they may wait for this agent to be gone.
+    pub(super) async fn end_is_known(&self, id: &AgentId, birth: Birth) {
+        let Ok(node) = self.node() else { return };
+        let mut carried_out = self.0.carried_out.subscribe();
+        let known = carried_out.wait_for(|_| {
+            let residence = node.directory().get(id).filter(|residence| residence.birth == birth);
+            residence.is_none_or(|residence| residence.standing == Standing::Shutdown)
+        });
+        if tokio::time::timeout(EFFECTS_WAIT, known).await.is_err() {
+            tracing::warn!(agent = %id, "its end is decided, and not carried out yet");
+        }
+    }
+
     /// At the start, and after something could not be carried out: everything that the state says, on this
     /// host.
     fn bring_up(&self, state: &State, again: Again) -> Result<(), Refusal> {
         self.know_hosts(state)?;
+        self.forget_gone(state, |_| true)?;
         for (name, team) in state.teams.iter() {
             self.house(state, name, team)?;
             let lead = AgentId::new(AgentName::lead(), name.clone());
@@ -106,28 +142,28 @@ impl Service {
                 self.0.inboxes.recover(&mailbox).map_err(|e| e.refusal())?;
             }
         }
-        self.forget_deleted(state)?;
+        self.node()?.directory().set_through(Generation::new(state.head.term, state.head.index));
         let sent_all = self.store_unsent(state);
         for (name, team) in state.teams.iter() {
             for member in team.members.values() {
                 self.run_member(name, member)?;
             }
         }
-        self.node()?.set_schedules(self.own_schedules(state));
+        self.set_schedules(state)?;
         if sent_all {
-            self.0.carried_out.send_replace(state.head.index);
+            self.carried(state.head.index);
         }
         Ok(())
     }
 
-    /// Carries out one entry; answers whether all of it was done.
-    async fn follow(&self, entry: std::sync::Arc<Entry>) -> bool {
+    /// Carries out one entry; answers whether its mail is stored too, or nothing where it is to be tried again.
+    async fn follow(&self, entry: std::sync::Arc<Entry>) -> Option<bool> {
         let index = entry.index;
         let done = self.blocking(move |s| s.carry_out(&entry)).await;
         if let Err(refusal) = &done {
             tracing::error!(index, error = %refusal, cause = ?refusal.cause, "carry out a decision, to be tried again");
         }
-        done.is_ok()
+        done.ok()
     }
 
     /// Everything that the state says, again; answers whether all of it was done.
@@ -140,8 +176,8 @@ impl Service {
         done.is_ok()
     }
 
-    /// One entry, all but its mail's acknowledgement.
-    fn carry_out(&self, entry: &Entry) -> Result<(), Refusal> {
+    /// One entry, all but its mail's acknowledgement. Answers whether all mail is stored.
+    fn carry_out(&self, entry: &Entry) -> Result<bool, Refusal> {
         let state = self.authority().state();
         let team = |name: &TeamName| state.teams.get(name).cloned();
         match &entry.decision {
@@ -152,7 +188,8 @@ impl Service {
                 self.tell(What::TeamCreated { team: name.clone() });
             }
             Decision::TeamDeleted { team: name } => {
-                self.forget_deleted(&state)?;
+                self.forget_gone(&state, |team| team == name)?;
+                self.set_schedules(&state)?;
                 self.tell(What::TeamDeleted { team: name.clone() });
             }
             Decision::Spawned { team: name, spec, .. } => {
@@ -166,6 +203,9 @@ impl Service {
                 }
             }
             Decision::Commanded { team: name, agent, .. } | Decision::Stood { team: name, agent, .. } => {
+                if let Decision::Stood { released, .. } = &entry.decision {
+                    released.iter().for_each(|id| self.tell_task(&state, name, id, TaskStatus::Pending));
+                }
                 if let Some(member) = state.member(name, agent) {
                     self.house_member(name, member)?;
                 }
@@ -178,21 +218,15 @@ impl Service {
             | Decision::TaskCompleted { team: name, id, .. }
             | Decision::TaskGivenUp { team: name, id, .. }
             | Decision::TaskCancelled { team: name, id, .. } => {
-                if let Some(task) = team(name).and_then(|team| team.board.get(id).cloned()) {
-                    let status = decided_status(&entry.decision).unwrap_or(task.status);
-                    let (owner, generation) = (task.owner.clone(), task.generation);
-                    self.tell(What::TaskChanged {
-                        team: name.clone(),
-                        task: id.clone(),
-                        status,
-                        owner,
-                        generation,
-                    });
+                if let Some(status) = decided_status(&entry.decision).or_else(|| {
+                    state.teams.get(name).and_then(|team| team.board.get(id)).map(|task| task.status)
+                }) {
+                    self.tell_task(&state, name, id, status);
                 }
                 self.node()?.board_changed(name);
             }
             Decision::ScheduleAdded { .. } | Decision::ScheduleDeleted { .. } => {
-                self.node()?.set_schedules(self.own_schedules(&state));
+                self.set_schedules(&state)?;
             }
             Decision::HostStarted { .. } => {
                 self.know_hosts(&state)?;
@@ -201,7 +235,11 @@ impl Service {
                     self.house(&state, name, team)?;
                 }
             }
-            Decision::Host { .. } => {
+            Decision::Host { what } => {
+                self.know_hosts(&state)?;
+                if let HostChange::Lost { released, .. } = what {
+                    self.tell_released(&state, released);
+                }
                 for name in state.teams.keys() {
                     self.node()?.board_changed(name);
                 }
@@ -214,10 +252,20 @@ impl Service {
         if concerns_hosts(&entry.decision) {
             self.0.orders.send_modify(|index| *index = (*index).max(entry.index));
         }
-        if self.store_unsent(&state) {
-            self.0.carried_out.send_modify(|through| *through = (*through).max(entry.index));
-        }
+        self.node()?.directory().set_through(Generation::new(entry.term, entry.index));
+        Ok(self.store_unsent(&state))
+    }
+
+    fn set_schedules(&self, state: &State) -> Result<(), Refusal> {
+        self.node()?.set_schedules(self.own_schedules(state));
         Ok(())
+    }
+
+    /// That tasks are pending again because their owners' host is lost.
+    fn tell_released(&self, state: &State, released: &[(TeamName, TaskId)]) {
+        for (name, id) in released {
+            self.tell_task(state, name, id, TaskStatus::Pending);
+        }
     }
 
     /// The keys of all hosts, and that hosts have to ask for their orders.
@@ -235,6 +283,14 @@ impl Service {
             own.extend(team.schedules.values().filter(here).cloned());
         }
         own
+    }
+
+    /// Tells of a task that a decision left in this status.
+    fn tell_task(&self, state: &State, team: &TeamName, id: &TaskId, status: TaskStatus) {
+        if let Some(task) = state.teams.get(team).and_then(|team| team.board.get(id)) {
+            let (owner, generation) = (task.owner.clone(), task.generation);
+            self.tell(What::TaskChanged { team: team.clone(), task: id.clone(), status, owner, generation });
+        }
     }
 
     fn tell(&self, what: What) {
@@ -289,12 +345,15 @@ impl Service {
         Handle::current().block_on(node.ensure_agent(setup)).map(|_| ()).map_err(|e| e.refusal())
     }
 
-    /// Ends what is still here of teams that are gone: programs, names, mailboxes (to the attic).
-    fn forget_deleted(&self, state: &State) -> Result<(), Refusal> {
+    /// Ends what is still here of teams that are gone: programs, names, mailboxes (to the attic). A team may have
+    /// been made again under its old name by now: its members have other births, and their own entries house them.
+    fn forget_gone(&self, state: &State, asked: impl Fn(&TeamName) -> bool) -> Result<(), Refusal> {
         let node = self.node()?;
         let mut gone = BTreeSet::new();
         for id in node.mailboxes().list().map_err(|e| e.refusal())? {
-            if state.teams.contains_key(&id.team) {
+            let birth = node.mailboxes().get(&id).map_err(|e| e.refusal())?.birth();
+            let team = state.team(&id.team).map(|team| team.birth);
+            if !asked(&id.team) || team.is_some_and(|team| birth >= team) {
                 continue;
             }
             Handle::current().block_on(node.remove_agent(&id)).map_err(|e| e.refusal())?;
@@ -319,7 +378,6 @@ impl Service {
         if !sent {
             return false;
         }
-        self.0.carried_out.send_modify(|through| *through = (*through).max(index));
         match self.authority().decide(Caller::Operator, Command::Notified { through: index }, None).await {
             Ok(_) => true,
             Err(refusal) => {
@@ -368,9 +426,7 @@ impl Service {
             id: DraftId::Chosen(outgoing.id),
             trace: None,
         })?;
-        if !posted.duplicate {
-            self.stored(&posted.sealed);
-        }
+        self.posted(&posted);
         Ok(())
     }
 }

@@ -29,6 +29,10 @@ impl Service {
         self.authority().decide(caller, command, Some(request_id.to_owned())).await
     }
 
+    fn birth_of(&self, agent: &AgentId) -> Option<Birth> {
+        self.authority().state().member(&agent.team, &agent.agent).map(|member| member.birth)
+    }
+
     pub(super) fn generation_of(&self, agent: &AgentId) -> Generation {
         self.authority()
             .state()
@@ -97,7 +101,14 @@ impl AuthorityPort for Service {
         let request_id = Some(request_id.to_owned());
         match standing {
             // Who is then seen to be shut down gets no more mail.
-            Standing::Shutdown => self.decide_and_carry_out(caller, command, request_id).await.map(|_| ()),
+            Standing::Shutdown => {
+                let birth = self.birth_of(agent);
+                self.authority().decide(caller, command, request_id).await?;
+                if let Some(birth) = birth {
+                    self.end_is_known(agent, birth).await;
+                }
+                Ok(())
+            }
             Standing::Active | Standing::Stopped | Standing::Failed => {
                 self.authority().decide(caller, command, request_id).await.map(|_| ())
             }

@@ -55,16 +55,21 @@ impl Service {
         let mut claimable = BTreeSet::new();
         for member in &members {
             let id = AgentId::new(member.name.clone(), name.clone());
+            // Mail first: who has nothing left to read has said by then that it was at work, and says that it is
+            // idle only after its notice is stored.
+            let asked = asked(member.name.as_str());
+            if asked {
+                mail.insert(member.name.clone(), self.mail_of(member, &id)?);
+            }
             // What an earlier holder of the name said last is nothing about this one.
             if let Some(seen) =
                 self.live().get(&id).filter(|seen| seen.report.generation == member.generation)
             {
                 live.insert(member.name.clone(), seen);
             }
-            if !asked(member.name.as_str()) {
+            if !asked {
                 continue;
             }
-            mail.insert(member.name.clone(), self.mail_of(member, &id)?);
             if member.standing == Standing::Active && team.has_work_for(&member.name) {
                 claimable.insert(member.name.clone());
             }
@@ -120,7 +125,7 @@ impl Service {
         self.state_of(&member.host, lost)
     }
 
-    fn state_of(&self, host: &HostName, lost: bool) -> HostState {
+    pub(super) fn state_of(&self, host: &HostName, lost: bool) -> HostState {
         match *host == *self.host() {
             true if self.supervisor().closing().begun() => HostState::Draining,
             true => HostState::Up,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::AccountErrorKind;
 use posthouse_shared::codes::Code;
 use posthouse_shared::name::HostName;
 use posthouse_shared::refusal::Refusal;
@@ -14,21 +16,35 @@ const VERSION_MIN: (u64, u64) = (2, 14);
 /// How long the first connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Connects, and checks the server's version. Afterwards a lost connection is made again for ever.
-pub async fn connect(url: &str, name: &HostName) -> Result<NatsLink, Refusal> {
+/// Connects, and checks the server's version. Afterwards a lost connection is made again for ever. Where `alone`, a
+/// server that does not answer now is waited for in the background too: this host can go on without.
+pub async fn connect(url: &str, name: &HostName, alone: bool) -> Result<NatsLink, Refusal> {
     let unreachable = || {
-        Refusal::new(Code::BusUnreachable, format!("cannot reach NATS at {url}"))
+        Refusal::new(Code::BusUnreachable, format!("cannot reach NATS at {}", without_passwords(url)))
             .effect("nothing was started")
             .next("nats-server --jetstream")
     };
-    let link = NatsLink::connect(url, &format!("posthouse {name}")).await;
+    let link = NatsLink::connect(url, name.as_str()).await;
     let link = link.map_err(|error| unreachable().because(&error))?;
     let mut state = link.state();
     if tokio::time::timeout(CONNECT, state.wait_for(|state| state.up)).await.is_err() {
+        if alone {
+            return Ok(link);
+        }
         return Err(unreachable().cause(format!("no answer within {} s", CONNECT.as_secs())));
     }
     check_version(&link.client().server_info().version)?;
     Ok(link)
+}
+
+/// Addresses as they may be shown: what stands before the host's name is cut.
+pub fn without_passwords(url: &str) -> String {
+    let shown = url.split(',').map(|server| match (server.split_once("://"), server.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, address))) => format!("{scheme}://{address}"),
+        (None, Some((_, address))) => address.to_owned(),
+        (_, None) => server.to_owned(),
+    });
+    shown.collect::<Vec<_>>().join(",")
 }
 
 fn check_version(version: &str) -> Result<(), Refusal> {
@@ -47,18 +63,37 @@ fn check_version(version: &str) -> Result<(), Refusal> {
 
 /// Refuses a server whose JetStream does not answer.
 pub async fn jetstream(link: &NatsLink) -> Result<(), Refusal> {
-    let answered = link.context().query_account().await;
-    answered.map(|_| ()).map_err(|error| {
-        Refusal::new(Code::BusUnfit, "JetStream of the NATS server does not answer")
-            .because(&error)
-            .effect("nothing was started")
-            .next("nats-server --jetstream")
-    })
+    let Err(error) = link.context().query_account().await else { return Ok(()) };
+    let off = Refusal::new(Code::BusWithoutStreams, "JetStream is not switched on");
+    let refusal = match error.kind() {
+        AccountErrorKind::JetStreamUnavailable => off,
+        AccountErrorKind::JetStream(error)
+            if [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT]
+                .contains(&error.error_code()) =>
+        {
+            off
+        }
+        AccountErrorKind::JetStream(_) | AccountErrorKind::Other => {
+            Refusal::new(Code::BusUnfit, "JetStream of the NATS server does not answer").because(&error)
+        }
+        // A server says nothing to who may not ask; its log, and ours, say so beside it.
+        AccountErrorKind::TimedOut => {
+            Refusal::new(Code::BusForbidden, "the NATS server does not answer questions about JetStream")
+                .cause("the user of this connection may not ask it: $JS.API.> is needed")
+        }
+    };
+    Err(refusal.effect("nothing was started").next("nats-server --jetstream"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_of_the_bus_are_not_shown() {
+        let shown = without_passwords("nats://beta:s@cret@one:4222,nats://two:4222,beta:secret@three");
+        assert_eq!(shown, "nats://one:4222,nats://two:4222,three");
+    }
 
     #[test]
     fn an_old_server_is_refused_with_what_is_needed() {

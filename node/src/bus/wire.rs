@@ -29,6 +29,11 @@ pub fn nudges(host: &HostName) -> String {
     format!("ph.orders.{host}")
 }
 
+/// Where a host answers the coordinator's questions.
+pub fn looks(host: &HostName) -> String {
+    format!("ph.look.{host}")
+}
+
 /// One signed message of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signed {
@@ -150,7 +155,7 @@ pub struct Beat {
     pub mail: Vec<(AgentId, MailCounts)>,
     /// What its teammates are at.
     pub reports: Vec<(AgentId, Report)>,
-    /// Messages that wait for other hosts, by their recipients.
+    /// Messages that are on their way from here, by their recipients: accepted, and not done.
     pub waiting: Vec<(AgentId, u64)>,
     /// Whether it closes.
     pub draining: bool,
@@ -182,6 +187,11 @@ pub struct Part {
 pub struct Orders {
     /// How far the authority was.
     pub news: News,
+    /// The host that leads.
+    pub leader: HostName,
+    /// The journal's end when they were made: all grants up to it are in them.
+    #[serde(default)]
+    pub through: Generation,
     /// All hosts: grant and public key.
     pub hosts: Vec<(HostName, Generation, String)>,
     /// All teams, with all their members.

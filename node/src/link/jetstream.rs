@@ -11,10 +11,10 @@ use async_nats::connection::State;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::pull::{Config as ConsumerConfig, MessagesErrorKind, Stream as Pulled};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
-use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
+use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config as StreamConfig, DiscardPolicy, RetentionPolicy, StorageType};
-use async_nats::{Client, ConnectOptions, Event, Subscriber, jetstream};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber, jetstream};
 use async_trait::async_trait;
 use futures_util::future::{FutureExt, join_all};
 use futures_util::stream::{StreamExt, TryStreamExt};
@@ -43,6 +43,7 @@ const CONSUMERS_MAX: i32 = 2_000;
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
 const AFTER: &str = "Ph-After";
+const HANDLED: &str = "Ph-Handled";
 /// The oldest server that will do.
 const SERVER: (u64, u64) = (2, 14);
 
@@ -55,7 +56,7 @@ pub struct NatsLink {
 }
 
 impl NatsLink {
-    /// Connects to `url` as `name`. Goes on trying in the background where no server answers yet; see
+    /// Connects to `url`, with the user and password that stand in it, as the host `name`. Goes on trying in the background where no server answers yet; see
     /// [`NatsLink::state`].
     pub async fn connect(url: &str, name: &str) -> Result<Self, LinkError> {
         let (told, state) = watch::channel(LinkState::default());
@@ -73,18 +74,34 @@ impl NatsLink {
             }
             std::future::ready(())
         };
-        let options = ConnectOptions::new()
-            .name(name)
+        let servers: Vec<ServerAddr> =
+            url.split(',').map(str::parse).collect::<Result<_, _>>().map_err(refused)?;
+        // async-nats does not use what stands in an address.
+        let user = servers.iter().find_map(|server| Some((server.username()?, server.password()?)));
+        let options = match user {
+            Some((user, password)) => {
+                ConnectOptions::with_user_and_password(user.to_owned(), password.to_owned())
+            }
+            None => ConnectOptions::new(),
+        };
+        let options = options
+            .name(format!("posthouse {name}"))
+            .custom_inbox_prefix(subjects::inbox(name))
             .retry_on_initial_connect()
             .max_reconnects(None)
             .connection_timeout(REQUEST_TIMEOUT)
             .request_timeout(Some(REQUEST_TIMEOUT))
             .reconnect_delay_callback(reconnect_delay)
             .event_callback(on_event);
-        let client = options.connect(url).await.map_err(refused)?;
+        let client = options.connect(servers).await.map_err(refused)?;
+        Ok(Self::over(client, state))
+    }
+
+    /// A link over a connection that was made elsewhere; `state` must follow it (up or not, how often connected).
+    pub fn over(client: Client, state: watch::Receiver<LinkState>) -> Self {
         let context = ContextBuilder::new().timeout(PUBLISH_TIMEOUT).ack_timeout(PUBLISH_TIMEOUT);
         let context = context.build(client.clone());
-        Ok(Self { client, context, state })
+        Self { client, context, state }
     }
 
     /// The connection, for whoever speaks to the coordinator.
@@ -220,6 +237,9 @@ impl Link for NatsLink {
             if let Some(after) = parcel.after {
                 message = message.header(AFTER, after.to_string().as_str());
             }
+            if parcel.handled {
+                message = message.header(HANDLED, "maybe");
+            }
             // In this order; only the answers are awaited together.
             waiting.push(self.context.send_publish(subject, message).await);
         }
@@ -289,13 +309,25 @@ impl Side {
             }
             Some(Err(error)) if error.kind() == MessagesErrorKind::MissingHeartbeat => {
                 self.missing += 1;
-                if self.missing > HEARTBEATS_MISSING_MAX
-                    && self.client.connection_state() == State::Connected
-                    && let Err(error) = self.consumer.get_info().await
-                {
-                    return Err(LinkError::Ended(error.to_string()));
+                if self.client.connection_state() != State::Connected {
+                    return Ok(None);
                 }
-                Ok(None)
+                match self.consumer.get_info().await {
+                    Ok(_) => Ok(None),
+                    // Just after a restart of the server its API may be silent for a while.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound
+                        ) =>
+                    {
+                        Err(LinkError::Ended(error.to_string()))
+                    }
+                    Err(error) if self.missing > HEARTBEATS_MISSING_MAX => {
+                        Err(LinkError::Ended(error.to_string()))
+                    }
+                    Err(_) => Ok(None),
+                }
             }
             Some(Err(error)) => Err(LinkError::Ended(error.to_string())),
         }
@@ -349,6 +381,7 @@ fn arrival(to: &HostName, message: jetstream::Message) -> Option<Arrival> {
         control,
         msg_id: header("Nats-Msg-Id").unwrap_or_default(),
         after: header(AFTER).and_then(|text| text.parse().ok()),
+        handled: header(HANDLED).is_some(),
         bytes: message.payload.to_vec(),
     };
     let token = AckToken(message.reply.as_ref()?.to_string());

@@ -6,7 +6,9 @@
 //! | `send` | publishes what is due, asks about what is not done, hears receipts |
 //! | `receive` | stores what arrives, always acknowledges, answers questions |
 //! | `judge` | whose message it is, and whether it is for here |
+//! | `follow` | what a change of the directory means for what waits |
 
+mod follow;
 mod judge;
 mod receive;
 mod send;
@@ -22,12 +24,12 @@ use posthouse_shared::limits::Limits;
 use posthouse_shared::name::{HostName, MessageId};
 use posthouse_shared::supervise::Supervisor;
 use posthouse_shared::wire::receipts::{Note, Question, Receipt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::blob::Blobs;
 use crate::directory::Directory;
 use crate::host_keys::{KeptKeys, KeysError};
-use crate::link::HostLink;
+use crate::link::{HostLink, Link};
 use crate::mailbox::{Mailboxes, Settled};
 use crate::outbox::Outbox;
 use crate::port::AuthorityPort;
@@ -79,12 +81,17 @@ pub struct Relay;
 pub struct RelayHandle {
     tasks: Supervisor,
     outbox: Outbox,
+    link: Arc<dyn Link>,
 }
 
 pub(super) struct Shared {
     options: RelayOptions,
     keys: KeptKeys,
     sources: Mutex<Sources>,
+    /// Part of each try's id on the bus: the tries of an earlier start must not swallow those of this one.
+    start: String,
+    /// How often the inbound side was opened.
+    bound: watch::Sender<u64>,
 }
 
 /// Where stored messages came from; the oldest are forgotten first.
@@ -101,19 +108,32 @@ impl Relay {
         let keys = KeptKeys::open(&options.files, &options.data, options.directory.hosts())?;
         let (to, settled) = mpsc::channel(SETTLED_QUEUE);
         options.mailboxes.on_settled(to);
-        let outbox = options.outbox.clone();
-        let shared = Arc::new(Shared { options, keys, sources: Mutex::default() });
+        let (outbox, link) = (options.outbox.clone(), Arc::clone(&options.link.link));
+        let start = format!("{:08x}", uuid::Uuid::new_v4().as_fields().0);
+        let shared = Arc::new(Shared {
+            options,
+            keys,
+            sources: Mutex::default(),
+            start,
+            bound: watch::Sender::new(0),
+        });
         let tasks = Supervisor::new();
         tasks.start("relay send", send::run(Arc::clone(&shared), tasks.closing()));
         tasks.start("relay receive", receive::run(Arc::clone(&shared), tasks.closing()));
+        tasks.start("relay follow", follow::run(Arc::clone(&shared), tasks.closing()));
         tasks.start("relay settled", tell_settled(shared, settled, tasks.closing()));
-        Ok(RelayHandle { tasks, outbox })
+        Ok(RelayHandle { tasks, outbox, link })
     }
 }
 
 impl RelayHandle {
-    /// Ends it within `grace`; what is on its way stays in the outbox. Answers whether it ended by itself.
-    pub async fn close(&self, grace: Duration) -> bool {
+    /// Ends it: for `drain` it goes on, until the bus has taken all that it never took; the rest waits on disk, as
+    /// does all until it is done. Then `grace` to end. Where the bus is away nothing is waited for. Answers whether it
+    /// ended by itself.
+    pub async fn close(&self, drain: Duration, grace: Duration) -> bool {
+        if self.link.state().borrow().up {
+            let _rest_waits_on_disk = tokio::time::timeout(drain, self.outbox.drained()).await;
+        }
         self.tasks.close(grace).await
     }
 
@@ -140,6 +160,16 @@ impl Shared {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).of.get(&id).cloned()
     }
 
+    /// Says that this host listens anew. May be lost: then the others ask when they would have asked.
+    async fn greet(&self, to: &HostName) {
+        let HostLink { link, key, .. } = &self.options.link;
+        let (from, receipts, questions) = (self.options.host.clone(), Vec::new(), Vec::new());
+        let note = Note { v: 1, from, to: to.clone(), hello: true, receipts, questions };
+        if let Err(error) = link.tell(to, &self.options.host, note.seal(key)).await {
+            tracing::debug!(%to, %error, "greeting is lost");
+        }
+    }
+
     /// Sends words and questions, in signed notes. They may be lost.
     async fn tell(&self, to: &HostName, receipts: Vec<Receipt>, questions: Vec<Question>) {
         let HostLink { link, key, .. } = &self.options.link;
@@ -149,6 +179,7 @@ impl Shared {
                 v: 1,
                 from: self.options.host.clone(),
                 to: to.clone(),
+                hello: false,
                 receipts: receipts.by_ref().take(NOTE_ENTRIES).collect(),
                 questions: questions.by_ref().take(NOTE_ENTRIES).collect(),
             };

@@ -10,6 +10,8 @@
 mod crash;
 mod disk;
 #[cfg(any(test, feature = "simulated"))]
+pub mod hindered;
+#[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 
 use std::ffi::{OsStr, OsString};

@@ -145,6 +145,11 @@ struct Known {
 }
 
 impl HostKeys {
+    /// Who is registered.
+    pub fn names(&self) -> Vec<HostName> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).present.keys().cloned().collect()
+    }
+
     /// What the authority says now, all of it: hosts that are not named are no longer registered. What they
     /// signed and is stored already stays theirs.
     pub fn set_all(&self, hosts: BTreeMap<HostName, HostIdentity>) {

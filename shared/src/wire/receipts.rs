@@ -74,6 +74,9 @@ pub struct Note {
     /// Words on messages that `to` sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
+    /// `from` has begun to listen anew: what it had not answered is to be asked and sent again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hello: bool,
     /// Questions about messages that `from` sent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
@@ -135,7 +138,14 @@ mod tests {
         let identity = HostIdentity { generation: Generation::new(1, 1), key: key.public() };
         hosts.set(host("beta"), identity);
         let receipts = vec![Receipt { id: MessageId::fresh(), word: Word::Busy { retry_ms: 5 } }];
-        let note = Note { v: 1, from: host("beta"), to: host("alpha"), receipts, questions: Vec::new() };
+        let note = Note {
+            v: 1,
+            from: host("beta"),
+            to: host("alpha"),
+            receipts,
+            hello: false,
+            questions: Vec::new(),
+        };
         let bytes = note.seal(&key);
         assert_eq!(Note::open(&bytes, &host("alpha"), &hosts).unwrap(), note);
         assert!(matches!(Note::open(&bytes, &host("gamma"), &hosts), Err(NoteError::Elsewhere(_))));

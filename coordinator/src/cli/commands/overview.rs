@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use posthouse_node::bus::connect::without_passwords;
 use posthouse_shared::team::HostState;
 use posthouse_shared::wire::replies::{
     Attention, AttentionReply, BriefReply, Done, HostTokenReply, HostView, HostsReply, WhyReply,
@@ -37,7 +38,8 @@ pub async fn hosts(session: &mut Session<'_>, command: HostsCommand) -> Result<u
                 let name = shown.replace.as_ref().map_or("NAME", |host| host.as_str());
                 session.note(&format!(
                     "for one host, once:  posthouse-node --nats {} --name {name} --join {}",
-                    shown.nats, shown.token
+                    without_passwords(&shown.nats),
+                    shown.token
                 ));
             }
             session.line(if session.json { &reply.document } else { &shown.token })?;
@@ -54,6 +56,16 @@ pub async fn hosts(session: &mut Session<'_>, command: HostsCommand) -> Result<u
             session.confirm(yes, &what, &name, &format!("posthouse hosts adopt {name}"))?;
             session
                 .show::<Done>(&Request::HostAdopt { host: name }, |reply, _| format!("{}\n", reply.done))
+                .await
+        }
+        HostsCommand::Remove { name, yes } => {
+            if !yes {
+                session.ask::<WhyReply>(&Request::Why { team: session.team(), thing: name.clone() }).await?;
+            }
+            let what = format!("This forgets host {name}, its key and what is on its way to it");
+            session.confirm(yes, &what, &name, &format!("posthouse hosts remove {name}"))?;
+            session
+                .show::<Done>(&Request::HostRemove { host: name }, |reply, _| format!("{}\n", reply.done))
                 .await
         }
     }
