@@ -9,6 +9,9 @@
     reason = "tests damage files on purpose"
 )]
 
+#[path = "../../tests/src/journal.rs"]
+mod contract;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,47 +38,10 @@ fn open(files: &Files, dir: &Path) -> FilesJournal {
     FilesJournal::open(files.clone(), dir.to_owned()).unwrap()
 }
 
-/// What every journal must do. A later implementation runs it too: `reopen` gives the same journal again.
-fn contract(mut reopen: impl FnMut() -> Box<dyn Journal>) {
-    let mut journal = reopen();
-    let empty = journal.load().unwrap();
-    assert_eq!((empty.head(), empty.records.len()), (Head::default(), 0));
-    let first = records(&Head::default(), 3, "a");
-    journal.append(&first).unwrap();
-    journal.append(&[]).unwrap();
-    let second = records(&first[2].head(), 2, "b");
-    journal.append(&second).unwrap();
-    let stale = journal.append(&records(&first[2].head(), 1, "c"));
-    assert!(matches!(stale, Err(JournalError::OutOfOrder { index: 4, end: 5 })), "{stale:?}");
-    drop(journal);
-
-    let mut journal = reopen();
-    let loaded = journal.load().unwrap();
-    assert_eq!(loaded.records, [first, second].concat());
-    let state = br#"{"some":"state"}"#.to_vec();
-    let early = Snapshot { head: loaded.records[0].head(), state: state.clone() };
-    assert!(journal.snapshot(&early).is_err(), "a snapshot is of the journal's end");
-    let kept = Snapshot { head: loaded.head(), state };
-    journal.snapshot(&kept).unwrap();
-    drop(journal);
-
-    let mut journal = reopen();
-    let loaded = journal.load().unwrap();
-    assert_eq!((loaded.snapshot.as_ref(), loaded.records.len()), (Some(&kept), 0));
-    let third = records(&loaded.head(), 4, "d");
-    journal.append(&third).unwrap();
-    drop(journal);
-    let loaded = reopen().load().unwrap();
-    assert_eq!((loaded.snapshot, loaded.records), (Some(kept), third));
-}
-
 #[test]
-fn files_keep_the_contract_of_a_journal() {
-    let dir = tempfile::tempdir().unwrap();
-    contract(|| Box::new(open(&Files::real(), dir.path())));
-    let disk = SimulatedDisk::new();
-    let files = Files::new(Arc::new(disk), CrashPoints::none());
-    contract(|| Box::new(open(&files, Path::new("/journal"))));
+fn files_on_a_simulated_disk_keep_the_contract_of_a_journal() {
+    let files = Files::new(Arc::new(SimulatedDisk::new()), CrashPoints::none());
+    contract::contract(|| Box::new(open(&files, Path::new("/journal"))));
 }
 
 /// A journal of groups of 1, 2, 3 ... entries, and its one segment.

@@ -151,6 +151,8 @@ codes! {
         "No NATS server answers at the address that was given. Start one with JetStream (`nats-server --jetstream`), or name another address with --nats. What was accepted is on disk.";
     BusUnfit = 602 Refused "the NATS server does not do what is needed"
         "NATS 2.14 or newer with JetStream is needed, and the right to use it. The message says what is missing.";
+    NotLeader = 603 Unreachable "this coordinator does not lead"
+        "Another one has taken over, or the journal's stream must be mended first. Ask the one that leads, with the same request id.";
 }
 
 impl Code {

@@ -10,6 +10,7 @@
 //! | [`nats`] | a real NATS server |
 //! | [`processes`] | whether a process lives |
 //! | [`recorded`] | what scripted teammates were given, turn by turn |
+//! | [`journal`] | the contract of a journal |
 //! | [`ledger`] | what was accepted, and the check that each of it came once |
 //! | [`rig`] | a file system on a loop device, and cutting its power |
 //! | [`repository`] | the project's own files, for tests that read them |
@@ -32,6 +33,7 @@ pub mod bench;
 pub mod cluster;
 pub mod events;
 pub mod home;
+pub mod journal;
 pub mod ledger;
 pub mod nats;
 pub mod processes;

@@ -110,6 +110,7 @@ pub struct Authority {
     jobs: mpsc::Sender<Job>,
     state: watch::Receiver<Arc<State>>,
     feed: broadcast::Sender<Arc<Entry>>,
+    ended: watch::Receiver<bool>,
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
@@ -124,7 +125,8 @@ impl Authority {
     /// returns, the entries `leader` and `host_started` of this start are durable.
     pub fn open(options: Options) -> Result<Self, AuthorityError> {
         let queue = usize::try_from(options.limits.decisions_queue).unwrap_or(1).max(1);
-        let service = service::Service::open(options)?;
+        let (told, ended) = watch::channel(false);
+        let service = service::Service::open(options, told)?;
         let (jobs, waiting) = mpsc::channel(queue);
         let (publish, state) = watch::channel(Arc::new(service.state.clone()));
         let (feed, _) = broadcast::channel(FEED);
@@ -133,7 +135,7 @@ impl Authority {
             .name("authority".to_owned())
             .spawn(move || service.run(waiting, &publish, &out))
             .map_err(AuthorityError::Thread)?;
-        Ok(Self { jobs, state, feed, thread: Arc::new(Mutex::new(Some(thread))) })
+        Ok(Self { jobs, state, feed, ended, thread: Arc::new(Mutex::new(Some(thread))) })
     }
 
     /// Decides. What is answered `Ok` is durable. With a request id a repetition gets the first answer, or is
@@ -190,6 +192,11 @@ impl Authority {
     /// behind is told so, and starts again from the state.
     pub fn entries(&self) -> broadcast::Receiver<Arc<Entry>> {
         self.feed.subscribe()
+    }
+
+    /// Turns true when another coordinator has taken the lead: nothing is decided here any more.
+    pub fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.clone()
     }
 
     /// Decides what waits, and ends the loop. Blocks until it has ended.

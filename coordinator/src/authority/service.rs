@@ -5,7 +5,9 @@
 //! decide on a copy -> append, synced -> swap the state -> answer -> feed
 //! ```
 //!
-//! A failed append leaves the old state, and refuses what would have changed it.
+//! A failed append leaves the old state, and refuses what would have changed it. Where it is not known whether
+//! the append landed, nothing is decided before the journal has told: what did land is applied first. A journal
+//! that another leader writes ends the loop, and [`super::Authority::ended`] says so.
 
 use std::sync::Arc;
 
@@ -30,13 +32,16 @@ pub(super) struct Service {
     clock: Arc<dyn Clock>,
     snapshot_every: u64,
     since_snapshot: u64,
+    /// An append has an unknown outcome.
+    unsettled: bool,
+    ended: watch::Sender<bool>,
 }
 
 type Answer = (oneshot::Sender<Result<Reply, Refusal>>, Result<Reply, Refusal>);
 
 impl Service {
     /// Folds the journal, checks who starts, and appends the entries of this start as one write.
-    pub(super) fn open(options: Options) -> Result<Self, AuthorityError> {
+    pub(super) fn open(options: Options, ended: watch::Sender<bool>) -> Result<Self, AuthorityError> {
         let Options { mut journal, start, adopt, limits, clock, snapshot_every } = options;
         let loaded = journal.load()?;
         let mut state = match &loaded.snapshot {
@@ -47,7 +52,8 @@ impl Service {
             state.apply(record);
         }
         let since_snapshot = u64::try_from(loaded.records.len()).unwrap_or(u64::MAX);
-        let mut service = Self { state, journal, clock, snapshot_every, since_snapshot };
+        let mut service =
+            Self { state, journal, clock, snapshot_every, since_snapshot, unsettled: false, ended };
         service.begin(start, adopt)?;
         Ok(service)
     }
@@ -105,34 +111,75 @@ impl Service {
                 }
                 next = if group.len() < GROUP_MAX { jobs.try_recv().ok() } else { None };
             }
-            self.group(group, publish, feed);
+            let mut asks = group.into_iter().peekable();
+            while asks.peek().is_some() {
+                self.group(&mut asks, publish, feed);
+            }
+            open &= !*self.ended.borrow();
         }
-        self.group(Vec::new(), publish, feed);
+    }
+
+    /// Applies what an append of unknown outcome has appended after all.
+    fn settle(
+        &mut self,
+        publish: &watch::Sender<Arc<State>>,
+        feed: &broadcast::Sender<Arc<Entry>>,
+    ) -> Result<(), JournalError> {
+        if !self.unsettled {
+            return Ok(());
+        }
+        let records = self.journal.catch_up()?;
+        self.unsettled = false;
+        for record in &records {
+            self.state.apply(record);
+        }
+        publish.send_replace(Arc::new(self.state.clone()));
+        for record in records {
+            let _nobody_follows = feed.send(Arc::new(record.entry));
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, error: &JournalError) {
+        self.unsettled |= matches!(error, JournalError::Unknown(_));
+        if error.ends_leading() {
+            tracing::error!(%error, "this coordinator does not lead any more");
+            self.ended.send_replace(true);
+        }
     }
 
     fn group(
         &mut self,
-        asks: Vec<Ask>,
+        asks: &mut impl Iterator<Item = Ask>,
         publish: &watch::Sender<Arc<State>>,
         feed: &broadcast::Sender<Arc<Entry>>,
     ) {
+        let settled = self.settle(publish, feed);
+        if let Err(error) = &settled {
+            self.failed(error);
+        }
         let now = self.now();
         let mut next = self.state.clone();
         let begin = next.head.index + 1;
         let mut records = Vec::new();
-        let mut answers: Vec<Answer> = Vec::with_capacity(asks.len());
-        let mut again = Vec::with_capacity(asks.len());
-        for Ask { caller, command, request_id, answer } in asks {
+        let (mut answers, mut again): (Vec<Answer>, _) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        while bytes < self.journal.group_bytes()
+            && let Some(Ask { caller, command, request_id, answer }) = asks.next()
+        {
+            let before = records.len();
             let mark = request_id.as_deref().map(|id| decide::mark(&caller, &command, id));
             let reply = decide_one(&mut next, &mut records, begin, now, &caller, &command, mark.as_ref());
+            bytes += records.iter().skip(before).map(|record: &Record| record.line.len() + 1).sum::<usize>();
             answers.push((answer, reply));
             again.push((caller, command, mark));
         }
         if !records.is_empty() {
-            match self.journal.append(&records) {
+            match settled.and_then(|()| self.journal.append(&records)) {
                 Ok(()) => self.state = next,
                 Err(error) => {
                     tracing::warn!(error = %error, entries = records.len(), "journal append failed");
+                    self.failed(&error);
                     records.clear();
                     self.refuse_group(&error, now, &mut answers, &again);
                 }

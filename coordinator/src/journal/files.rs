@@ -137,6 +137,35 @@ impl FilesJournal {
         Ok(())
     }
 
+    /// The entries after `index` that are kept, those that a snapshot covers too; after [`Journal::load`] only,
+    /// which has healed the end. An error where some of them are not kept any more.
+    pub(super) fn read_after(&self, index: u64) -> Result<Vec<Record>, JournalError> {
+        let (segments, snapshots) = self.survey()?;
+        let begin = segments.range(..=index + 1).next_back().map_or(0, |(first, _)| *first);
+        let mut records: Vec<Record> = Vec::new();
+        for path in segments.range(begin..).map(|(_, path)| path) {
+            let bytes = self.files.read(path, FILE_BYTES_MAX)?;
+            for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                let at = records.last().map_or(index, |record| record.entry.index) + 1;
+                let broken = |what| JournalError::Broken { file: path.clone(), index: at, what };
+                let record = Record::read(line).map_err(broken)?;
+                if record.entry.index > index {
+                    if let Some(before) = records.last() {
+                        record.follows(&before.head()).map_err(broken)?;
+                    }
+                    records.push(record);
+                }
+            }
+        }
+        let first = records.first().map_or(self.head.index + 1, |record| record.entry.index);
+        // A stream that is begun anew begins with what is kept; elsewhere nothing may be missing.
+        let begun_later = index == 0 && !snapshots.is_empty();
+        if first > index + 1 && !begun_later {
+            return Err(JournalError::missing(self.dir.clone(), index + 1));
+        }
+        Ok(records)
+    }
+
     fn segment(&self, first: u64) -> PathBuf {
         self.dir.join(format!("{first:020}.jsonl"))
     }

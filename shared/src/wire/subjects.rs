@@ -9,6 +9,17 @@ pub const RELAY_STREAM: &str = "PH_RELAY";
 /// All subjects of [`RELAY_STREAM`].
 pub const RELAY_STREAM_SUBJECTS: [&str; 2] = ["ph.relay.*.*", "ph.relay_control.*.*"];
 
+/// The stream that holds the journal of a cluster.
+pub const JOURNAL_STREAM: &str = "PH_JOURNAL";
+
+/// All subjects of [`JOURNAL_STREAM`].
+pub const JOURNAL_STREAM_SUBJECTS: &str = "ph.journal.*";
+
+/// Where a term's entries go.
+pub fn journal(term: u64) -> String {
+    format!("ph.journal.{term}")
+}
+
 /// Where mail goes: one subject a pair of hosts, control mail beside it.
 pub fn relay(to: &HostName, from: &HostName, control: bool) -> String {
     let lane = if control { "relay_control" } else { "relay" };
