@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use posthouse_node::bus::wire::{Beat, MailCounts};
+use posthouse_node::bus::wire::{Beat, MailCounts, Outgoing};
+use posthouse_node::inspect::Rest;
 use posthouse_shared::limits::Limits;
 use posthouse_shared::name::{AgentId, HostName};
 use posthouse_shared::team::HostState;
@@ -65,6 +66,34 @@ impl Beats {
     /// A host beat.
     pub fn beat(&self, host: &HostName, beat: Beat, now: Duration) {
         self.lock().hosts.insert(host.clone(), Host { heard: now, beat: Some(beat) });
+    }
+
+    /// A host was asked how the teammates of a team are.
+    pub fn rest(&self, host: &HostName, rest: Rest) {
+        let mut inner = self.lock();
+        let Some(beat) = inner.hosts.get_mut(host).and_then(|host| host.beat.as_mut()) else { return };
+        beat.outgoing = rest.outgoing;
+        for (agent, counts) in rest.mail {
+            match beat.mail.iter_mut().find(|(known, _)| *known == agent) {
+                Some((_, known)) => *known = counts,
+                None => beat.mail.push((agent, counts)),
+            }
+        }
+    }
+
+    /// How long nothing was heard of a host, where anything ever was.
+    pub fn silent_for(&self, host: &HostName, now: Duration) -> Option<Duration> {
+        self.lock().hosts.get(host).map(|host| now.saturating_sub(host.heard))
+    }
+
+    /// What is on its way from a host, at its last beat.
+    pub fn outgoing(&self, host: &HostName) -> Option<Outgoing> {
+        self.lock().hosts.get(host)?.beat.as_ref().map(|beat| beat.outgoing)
+    }
+
+    /// Forgets a host that is none any more.
+    pub fn forget(&self, host: &HostName) {
+        self.lock().hosts.remove(host);
     }
 
     /// Where the mail of a mailbox elsewhere was at its host's last beat.

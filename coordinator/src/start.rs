@@ -122,6 +122,7 @@ impl Running {
             }
             None => None,
         };
+        let host_key = key.clone();
         let bus = match &options.nats {
             Some(url) => Some(Bus::connect(url, &data.host.host).await?),
             None => None,
@@ -182,8 +183,8 @@ impl Running {
         .await
         .map_err(|error| internal("start the node", &error))?;
         service.start(node.clone()).await?;
-        if let Some(bus) = bus {
-            bus::start(&service, bus, clock, limits.max_skew()).await?;
+        if let Some((bus, key)) = bus.zip(host_key) {
+            bus::start(&service, bus, key, clock, limits.max_skew()).await?;
         }
         let bounds = Bounds { request_bytes: limits.request_bytes };
         let api = Arc::new(service);

@@ -11,6 +11,7 @@ use posthouse_shared::name::{AgentId, AgentName, HostName, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::Standing;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 /// What a sender must know of a recipient.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ pub struct Residence {
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     teams: Arc<RwLock<BTreeMap<TeamName, BTreeMap<AgentName, Residence>>>>,
+    through: Arc<RwLock<Generation>>,
+    changes: Arc<watch::Sender<u64>>,
     hosts: HostKeys,
 }
 
@@ -41,17 +44,48 @@ impl Directory {
     /// Replaces one team whole.
     pub fn set_team(&self, team: TeamName, members: BTreeMap<AgentName, Residence>) {
         self.teams.write().unwrap_or_else(PoisonError::into_inner).insert(team, members);
+        self.changed();
+    }
+
+    /// Says that all grants up to `through` are in it: who was made before and is not in it is gone.
+    pub fn set_through(&self, through: Generation) {
+        {
+            let mut known = self.through.write().unwrap_or_else(PoisonError::into_inner);
+            *known = through.max(*known);
+        }
+        self.changed();
+    }
+
+    /// Whether the agent of this birth has ended, for all that is known: its team is gone, or another one bears its
+    /// name.
+    pub fn is_gone(&self, id: &AgentId, birth: Birth) -> bool {
+        match self.get(id) {
+            Some(residence) => residence.birth > birth,
+            None => birth <= *self.through.read().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// A count that rises with every change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Sets one member; makes its team where it is not there.
     pub fn set_member(&self, id: AgentId, residence: Residence) {
         let mut teams = self.teams.write().unwrap_or_else(PoisonError::into_inner);
         teams.entry(id.team).or_default().insert(id.agent, residence);
+        drop(teams);
+        self.changed();
     }
 
     /// Forgets one team.
     pub fn remove_team(&self, team: &TeamName) {
         self.teams.write().unwrap_or_else(PoisonError::into_inner).remove(team);
+        self.changed();
     }
 
     /// One agent, if it is known.

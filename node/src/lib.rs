@@ -28,6 +28,7 @@ pub mod data;
 pub mod directory;
 pub mod history;
 pub mod host_keys;
+pub mod inspect;
 pub mod link;
 pub mod local;
 pub mod mailbox;

@@ -14,9 +14,10 @@ use posthouse_shared::clock::Clock;
 use posthouse_shared::durable::{DurableError, Files};
 use posthouse_shared::identity::NodeKey;
 use posthouse_shared::limits::Limits;
-use posthouse_shared::name::{AgentId, HostName, TeamName};
+use posthouse_shared::name::{AgentId, HostName, MessageId, TeamName};
 use posthouse_shared::supervise::Supervisor;
 use posthouse_shared::team::{Schedule, Standing};
+use posthouse_shared::wire::replies::Stage;
 use tokio::sync::watch;
 
 use crate::children::{Children, ChildrenError, Swept};
@@ -25,7 +26,7 @@ use crate::host_keys::KeysError;
 use crate::link::HostLink;
 use crate::local::{LocalError, Tokens, serve};
 use crate::mailbox::{Incarnation, Mailbox, MailboxError, Mailboxes, Setup};
-use crate::outbox::{Outbox, OutboxError, Pace};
+use crate::outbox::{Outbox, OutboxCounts, OutboxError, Pace};
 use crate::port::AuthorityPort;
 use crate::post::{Away, GroupError, Post, PostSetup};
 use crate::relay::{Relay, RelayHandle, RelayOptions};
@@ -34,7 +35,7 @@ use crate::runner::environment::child_environment;
 use crate::schedule::tick;
 use crate::teammate::pause::Pauses;
 use crate::teammate::{AgentSetup, Close, Deps, Signals, Teammate};
-use crate::trace_index::{TraceIndex, TraceIndexError};
+use crate::trace_index::{TraceIndex, TraceIndexError, TraceNote};
 use crate::upkeep::upkeep;
 
 /// What left-over processes get between SIGTERM and SIGKILL.
@@ -112,6 +113,7 @@ pub struct Node;
 pub struct NodeHandle(Arc<Inner>);
 
 struct Inner {
+    host: HostName,
     deps: Arc<Deps>,
     mailboxes: Mailboxes,
     directory: Directory,
@@ -232,6 +234,7 @@ impl Node {
             socket,
         });
         let handle = NodeHandle(Arc::new(Inner {
+            host: options.host,
             deps,
             mailboxes,
             directory: options.directory,
@@ -269,6 +272,27 @@ impl NodeHandle {
         &self.0.deps.post
     }
 
+    /// What its teammates last said of themselves, where they live on a host of its own.
+    pub fn reports(&self) -> Vec<(AgentId, crate::port::Report)> {
+        self.0.deps.port.reports()
+    }
+
+    /// This host's name.
+    pub fn host(&self) -> &HostName {
+        &self.0.host
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> &std::path::Path {
+        &self.0.deps.data
+    }
+
+    /// Adds a step to a message's way.
+    pub fn note_step(&self, id: MessageId, stage: Stage) {
+        let note = TraceNote { at: self.0.deps.clock.now(), stage, detail: String::new(), host: None };
+        self.trace().step(id, note);
+    }
+
     /// Where messages were.
     pub fn trace(&self) -> &TraceIndex {
         &self.0.deps.trace
@@ -292,6 +316,16 @@ impl NodeHandle {
     /// The relay, where there are other hosts.
     pub fn relay(&self) -> Option<&RelayHandle> {
         self.0.relay.as_ref()
+    }
+
+    /// What is on its way to each other host, and since when; nothing where this host is the only one.
+    pub fn on_the_way(&self) -> BTreeMap<HostName, OutboxCounts> {
+        self.0.relay.as_ref().map(|relay| relay.outbox().by_host()).unwrap_or_default()
+    }
+
+    /// How many messages of this host are on their way to each recipient on another: accepted, and not done.
+    pub fn on_the_way_to(&self) -> BTreeMap<AgentId, usize> {
+        self.0.relay.as_ref().map(|relay| relay.outbox().by_recipient()).unwrap_or_default()
     }
 
     /// What the start found left over.
@@ -389,12 +423,14 @@ impl NodeHandle {
             begins
         });
         self.tell_closing();
-        let within = grace + CLOSE_MARGIN;
+        let (begun, within) = (self.0.deps.clock.boot(), grace + CLOSE_MARGIN);
         let mut well = self.0.teammates.close(within).await;
         well &= self.0.ticking.close(CLOSE_MARGIN).await;
         well &= self.0.serving.close(CLOSE_MARGIN).await;
         if let Some(relay) = &self.0.relay {
-            well &= relay.close(CLOSE_MARGIN).await;
+            // What the turns have left of the grace.
+            let drain = grace.saturating_sub(self.0.deps.clock.boot().saturating_sub(begun));
+            well &= relay.close(drain, CLOSE_MARGIN).await;
         }
         well &= self.0.runners.close(CLOSE_MARGIN).await;
         let children = self.0.children.clone();

@@ -98,6 +98,11 @@ pub trait AuthorityPort: Send + Sync + 'static {
     /// What a teammate is at. Never blocks.
     fn report(&self, agent: &AgentId, report: Report);
 
+    /// What each teammate of this node last said of itself, where the port remembers it.
+    fn reports(&self) -> Vec<(AgentId, Report)> {
+        Vec::new()
+    }
+
     /// Something happened on this node. Never blocks.
     fn event(&self, what: What);
 }

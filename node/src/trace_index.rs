@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthouse_shared::clock::Stamp;
 use posthouse_shared::message::{Kind, Sealed};
-use posthouse_shared::name::MessageId;
+use posthouse_shared::name::{HostName, MessageId};
 use posthouse_shared::wire::replies::Stage;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -38,6 +38,9 @@ pub struct TraceNote {
     /// More, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// Where, if it was on another host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostName>,
 }
 
 /// What is remembered of a message.

@@ -32,6 +32,7 @@ fn names() -> Vec<(&'static str, FileName)> {
         ("external", FileName::external(plain.id, Stamp::from_nanos(5))),
         ("second attempt", FileName { attempt: 2, ..plain }),
         ("held", plain.held(Incarnation(26))),
+        ("ahead of a lower number", FileName { after: Some(31), ..plain }),
         (
             "everything",
             FileName {

@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use posthouse_node::mailbox::{Batch, Delivered, MailboxError, Marks, Reason, Release, Which};
+use posthouse_node::mailbox::{After, Batch, Delivered, MailboxError, Marks, Reason, Release, Which};
 use posthouse_shared::clock::Stamp;
 use posthouse_shared::generation::Generation;
 use posthouse_shared::wire::replies::Stage;
@@ -253,7 +253,7 @@ fn a_skewed_message_sorts_by_its_arrival_for_ever() {
     let (_dir, house) = house();
     let mailbox = house.mailbox();
     let arrival = Stamp::from_nanos(20);
-    mailbox.deliver_at(&message_at("a", 1, 9_000_000, false), arrival, Marks::NONE).unwrap();
+    mailbox.deliver_at(&message_at("a", 1, 9_000_000, false), arrival, Marks::NONE, After::Nothing).unwrap();
     mailbox.deliver(&message_at("b", 1, 30, false), Marks::NONE).unwrap();
     let claimed = house.mailbox().claim(all()).unwrap();
     assert_eq!((bodies(&claimed)[0].as_str(), claimed[0].order_at), ("a 1", arrival));

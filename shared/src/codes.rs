@@ -105,6 +105,10 @@ codes! {
         "What was asked for and what each host lacks is given. There is no quiet fallback.";
     LimitReached = 215 Refused "a limit is reached"
         "`posthouse config` prints all limits.";
+    HostInUse = 216 Refused "the host is in use"
+        "Teammates live on it, or it is the coordinator's own. Shut them down first: `posthouse ps` names them.";
+    HostUnreachable = 217 Unreachable "the host cannot be reached"
+        "Nothing was heard of it in time. What lies on its disk stays there; `posthouse hosts ls` tells how long it has been silent.";
     MessageTooLarge = 301 Refused "the message is too large"
         "The limit counts the encoded envelope. Put the text in a file and send its path.";
     MailboxFull = 302 Refused "the mailbox is full"
@@ -151,7 +155,15 @@ codes! {
         "No NATS server answers at the address that was given. Start one with JetStream (`nats-server --jetstream`), or name another address with --nats. What was accepted is on disk.";
     BusUnfit = 602 Refused "the NATS server does not do what is needed"
         "NATS 2.14 or newer with JetStream is needed, and the right to use it. The message says what is missing.";
-    NotLeader = 603 Unreachable "this coordinator does not lead"
+    BusWithoutStreams = 603 Refused "JetStream is not switched on"
+        "Start the NATS server with JetStream: `nats-server --jetstream`, or a `jetstream` block in its configuration; an account needs it too.";
+    BusForbidden = 604 Refused "the NATS server does not permit it"
+        "The user of this connection may not use JetStream, or the subjects below `ph.`. The coordinator makes streams and consumers; hosts need less.";
+    BusFull = 605 Refused "the NATS server has no room"
+        "Its JetStream storage, or the limit of its account, is used up. Mail waits in the outboxes meanwhile; nothing is lost.";
+    NoOtherHosts = 606 Refused "this coordinator takes no other hosts"
+        "It was started with `posthouse up`, which needs no NATS and has one host. `posthouse serve --nats URL` on the same data directory brings its teams along and takes others.";
+    NotLeader = 607 Unreachable "this coordinator does not lead"
         "Another one has taken over, or the journal's stream must be mended first. Ask the one that leads, with the same request id.";
 }
 

@@ -132,8 +132,8 @@ fn at06_at10_a_killed_host_is_unreachable_then_lost_and_its_tasks_are_claimed_el
     let sent = posthouse.json(&["send", "slow", "are you there?"]);
     assert_eq!(sent["state"], "accepted", "{sent:#}");
     assert_eq!(posthouse.json(&["task", "show", "work"])["task"]["status"], "in_progress");
-    events.until("host_state", |event| event["host"] == "beta" && event["state"] == "lost");
     events.until("task_changed", |event| event["task"] == "work" && event["status"] == "pending");
+    events.until("host_state", |event| event["host"] == "beta" && event["state"] == "lost");
     posthouse.spawn("other", &[&agent("echo.sh")]);
     let claimed = posthouse.json(&["task", "claim", "work", "--as", "other"]);
     let generation =
@@ -229,7 +229,7 @@ fn who_may_not_join_and_a_bus_that_will_not_do_are_refused_with_what_to_do() {
     let Err(unfit) = Posthouse::try_serve(&other, plain.url(), &[]) else {
         panic!("no JetStream, and ready")
     };
-    assert!(unfit.status == 3 && unfit.log.contains("PH0602"), "{}", unfit.log);
+    assert!(unfit.status == 3 && unfit.log.contains("PH0603"), "{}", unfit.log);
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub enum Command {
     HostToken { hash: String, replace: Option<String> },
     /// The next start of this host is taken as it is, with new grants. -> `Reply::Nothing`
     HostAdopt { host: String },
+    /// A host is forgotten; refused while teammates live on it. -> `Reply::Nothing`
+    HostRemove { host: String },
     /// A host was silent for too long, or is heard again. -> `Reply::Nothing`
     HostSeen { host: HostName, lost: bool },
     /// Makes a team with its lead, who lives on `host`. -> `Reply::Team`
@@ -254,6 +256,8 @@ pub enum HostChange {
     Token { hash: String, replace: Option<HostName> },
     /// Its next start is taken as it is.
     Adopted { host: HostName },
+    /// It is none any more.
+    Removed { host: HostName },
     /// It was silent for too long; claims of its teammates ended with it.
     Lost { host: HostName, released: Vec<(TeamName, TaskId)> },
     /// It is heard again.

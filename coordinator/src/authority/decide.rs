@@ -84,6 +84,10 @@ impl State {
                 operator(caller, "adopt hosts")?;
                 self.host_adopt(host)
             }
+            Command::HostRemove { host } => {
+                operator(caller, "remove hosts")?;
+                self.host_remove(host)
+            }
             Command::HostSeen { host, lost } => {
                 operator(caller, "tell of hosts")?;
                 Ok(self.host_seen(host, *lost))

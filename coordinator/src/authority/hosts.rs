@@ -3,6 +3,7 @@
 use posthouse_shared::codes::Code;
 use posthouse_shared::name::HostName;
 use posthouse_shared::refusal::Refusal;
+use posthouse_shared::team::{Member, Standing};
 
 use super::command::{Decided, Decision, HostChange, HostStart, Reply};
 use super::decide::refuse;
@@ -115,6 +116,31 @@ impl State {
     pub(super) fn host_adopt(&self, host: &str) -> Result<Decided, Refusal> {
         let host = self.find_host(host)?.name.clone();
         Ok(Decided::Journal(Decision::Host { what: HostChange::Adopted { host } }))
+    }
+
+    /// A host with nobody on it may go; its name is free afterwards, for a new join token.
+    pub(super) fn host_remove(&self, host: &str) -> Result<Decided, Refusal> {
+        let host = self.find_host(host)?.name.clone();
+        if self.leader.as_ref().is_some_and(|leader| leader.host == host) {
+            return Err(refuse(Code::HostInUse, format!("\"{host}\" is the coordinator's own host")));
+        }
+        let mut living = Vec::new();
+        for (name, team) in self.teams.iter() {
+            let here = |m: &&Member| m.host == host && m.standing != Standing::Shutdown;
+            living.extend(team.members.values().filter(here).map(|m| format!("{}@{name}", m.name)));
+        }
+        if living.is_empty() {
+            return Ok(Decided::Journal(Decision::Host { what: HostChange::Removed { host } }));
+        }
+        let first = living.first().and_then(|id| id.split('@').next()).unwrap_or_default().to_owned();
+        let more = living.len().saturating_sub(5);
+        living.truncate(5);
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Err(refuse(
+            Code::HostInUse,
+            format!("teammates live on host \"{host}\": {}{rest}", living.join(", ")),
+        )
+        .next(format!("posthouse shutdown {first}")))
     }
 
     /// Lost: the claims of its teammates end. Said once; a host that is not known is nobody's loss.

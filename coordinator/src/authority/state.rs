@@ -250,6 +250,9 @@ impl State {
                 self.tokens.insert_mut(hash.clone(), token);
             }
             HostChange::Adopted { host } => self.edit_host(host, |host| host.adopt = true),
+            HostChange::Removed { host } => {
+                self.hosts.remove_mut(host);
+            }
             HostChange::Heard { host } => self.edit_host(host, |host| host.lost = None),
             HostChange::Lost { host, released } => {
                 self.edit_host(host, |host| host.lost = Some(at));

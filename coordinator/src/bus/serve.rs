@@ -7,24 +7,26 @@ use std::time::Duration;
 
 use async_nats::connection::State as Connection;
 use futures_util::StreamExt;
+use posthouse_node::bus::ask::Asker;
 use posthouse_node::bus::connect;
+use posthouse_node::bus::guard::Guard;
 use posthouse_node::bus::wire::{ASK, Answered, Ask, BEAT, Signed, nudges};
 use posthouse_node::link::jetstream::NatsLink;
 use posthouse_node::port::AuthorityPort as _;
 use posthouse_shared::clock::Clock;
 use posthouse_shared::codes::Code;
 use posthouse_shared::generation::Generation;
+use posthouse_shared::identity::HostKey;
 use posthouse_shared::name::HostName;
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::supervise::Closing;
 use posthouse_shared::team::HostState;
 use posthouse_shared::wire::event::What;
-use posthouse_shared::wire::subjects::relay_consumer;
+use posthouse_shared::wire::subjects::{host_of_consumer, relay_consumer};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::Guard;
 use crate::service::Service;
 
 /// Questions that are answered at once; more wait in the subscription.
@@ -45,7 +47,7 @@ pub struct Bus {
 impl Bus {
     /// Connects; refuses a server that cannot do what is needed.
     pub async fn connect(url: &str, host: &HostName) -> Result<Self, Refusal> {
-        let link = connect::connect(url, host).await?;
+        let link = connect::connect(url, host, false).await?;
         connect::jetstream(&link).await?;
         let bus = Self { link };
         bus.stream().await?;
@@ -76,9 +78,16 @@ impl Bus {
 pub async fn start(
     service: &Service,
     bus: Bus,
+    key: HostKey,
     clock: Arc<dyn Clock>,
     skew: Duration,
 ) -> Result<(), Refusal> {
+    service.reach_hosts(Asker::new(
+        bus.client().clone(),
+        service.own_host().clone(),
+        key,
+        Arc::clone(&clock),
+    ));
     for host in service.state().hosts.values() {
         bus.consumer(&host.name, host.generation).await?;
     }
@@ -225,7 +234,14 @@ impl Desk {
             }
             Err(error) => return Err(unfit("look at the relay's stream", &error)),
         };
-        for host in self.service.state().hosts.values() {
+        let hosts = &self.service.state().hosts;
+        for host in known.iter().filter_map(|consumer| host_of_consumer(consumer)) {
+            if !hosts.contains_key(&host) {
+                tracing::info!(%host, "the mail of a removed host is taken off the bus");
+                self.bus.link.remove_host(&host).await.map_err(|e| unfit("remove a host", &e))?;
+            }
+        }
+        for host in hosts.values() {
             if !known.contains(&relay_consumer(&host.name, host.generation)) {
                 self.bus.consumer(&host.name, host.generation).await?;
             }
@@ -267,7 +283,14 @@ impl Desk {
 }
 
 fn unfit(what: &str, error: &(dyn std::error::Error + 'static)) -> Refusal {
-    Refusal::new(Code::BusUnfit, what).because(error).next("nats-server --jetstream")
+    // The link keeps no more of the server's answer than its text.
+    let text = error.to_string();
+    let code = match text.contains("resources") || text.contains("maximum bytes") {
+        true => Code::BusFull,
+        false if text.contains("timed out") => Code::BusForbidden,
+        false => Code::BusUnfit,
+    };
+    Refusal::new(code, what).because(error).next("nats-server --jetstream")
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {

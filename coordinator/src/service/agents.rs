@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use posthouse_node::inspect::Look;
 use posthouse_shared::codes::Code;
-use posthouse_shared::durable::Files;
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::MemberSpec;
 use posthouse_shared::wire::Caller;
@@ -14,10 +14,10 @@ use super::Service;
 use crate::authority::{Command, Lifecycle};
 use crate::view::agents;
 
-/// Most of a log in one answer, in bytes.
-const LOG_BYTES: u64 = 64 * 1024;
 /// How often a log that is followed is looked at.
 const LOG_LOOK: Duration = Duration::from_millis(200);
+/// The same, on another host.
+const LOG_LOOK_ELSEWHERE: Duration = Duration::from_millis(500);
 
 impl Service {
     pub(super) async fn spawn(
@@ -94,45 +94,33 @@ impl Service {
         after: u64,
         timeout_ms: u64,
     ) -> Result<Value, Refusal> {
-        {
+        let host = {
             let state = self.authority().state();
             let (_, team) = self.team(&state, &team)?;
-            if !team.members.keys().any(|member| member.as_str() == name) {
-                let known = team.members.values().map(|member| (member.name.as_str(), None));
-                return Err(Refusal::new(Code::UnknownAgent, format!("no teammate {name:?} in this team"))
-                    .closest_to(&name, known)
-                    .next("posthouse ps -o name"));
-            }
-        }
-        let path = self.0.setup.data.join("logs").join(&team).join(format!("{name}.log"));
+            let member = team.members.values().find(|member| member.name.as_str() == name);
+            let known = || team.members.values().map(|member| (member.name.as_str(), None));
+            let unknown = || {
+                Refusal::new(Code::UnknownAgent, format!("no teammate {name:?} in this team"))
+                    .closest_to(&name, known())
+                    .next("posthouse ps -o name")
+            };
+            member.map(|member| member.host.clone()).ok_or_else(unknown)?
+        };
+        let pause = if host == *self.host() { LOG_LOOK } else { LOG_LOOK_ELSEWHERE };
         let until =
             tokio::time::Instant::now() + Duration::from_millis(timeout_ms.min(self.limits().wait_ms_max));
         let mut closing = self.supervisor().closing();
         loop {
-            let path = path.clone();
-            let reply = self.blocking(move |_| read_log(&path, after)).await?;
+            let (host, look) = (host.clone(), Look::Log { team: team.clone(), name: name.clone(), after });
+            let reply: LogReply = self.blocking(move |s| s.ask_host(&host, look)).await?;
             let over = tokio::time::Instant::now() >= until || closing.begun();
             if !reply.text.is_empty() || over {
                 return self.answer_with(reply);
             }
             tokio::select! {
-                () = tokio::time::sleep(LOG_LOOK) => {}
+                () = tokio::time::sleep(pause) => {}
                 () = closing.wait() => {}
             }
         }
     }
-}
-
-fn read_log(path: &std::path::Path, after: u64) -> Result<LogReply, Refusal> {
-    let bytes = Files::real().read_if_there(path, u64::MAX).map_err(|e| e.refusal())?.unwrap_or_default();
-    let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    let from = match after {
-        0 => len.saturating_sub(LOG_BYTES),
-        after if after <= len => after,
-        _turned_over => 0,
-    };
-    let rest = bytes.get(usize::try_from(from).unwrap_or(0)..).unwrap_or_default();
-    let shown = rest.get(..usize::try_from(LOG_BYTES).unwrap_or(usize::MAX)).unwrap_or(rest);
-    let next = from + u64::try_from(shown.len()).unwrap_or(0);
-    Ok(LogReply { text: String::from_utf8_lossy(shown).into_owned(), next })
 }

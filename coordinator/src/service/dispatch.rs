@@ -75,6 +75,7 @@ impl Service {
             Request::HostList {} => self.blocking(Self::host_list).await,
             Request::HostToken { replace } => self.host_token(caller, replace).await,
             Request::HostAdopt { host } => self.host_adopt(caller, host).await,
+            Request::HostRemove { host } => self.host_remove(caller, host).await,
             Request::Attention { team } => {
                 let team = own_team(&caller, team);
                 self.blocking(move |s| s.attention(team.as_deref())).await

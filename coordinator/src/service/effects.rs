@@ -11,7 +11,8 @@ use std::time::Duration;
 use posthouse_node::post::{Draft, DraftId};
 use posthouse_node::teammate::AgentSetup;
 use posthouse_shared::codes::Code;
-use posthouse_shared::name::{AgentId, AgentName, TeamName};
+use posthouse_shared::generation::Generation;
+use posthouse_shared::name::{AgentId, AgentName, TaskId, TeamName};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::task::TaskStatus;
 use posthouse_shared::team::{Member, Schedule, Standing};
@@ -22,7 +23,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::Service;
 use super::hosts::residence;
-use crate::authority::{Command, Decision, Outgoing, Reply, State, Team};
+use crate::authority::{Command, Decision, HostChange, Outgoing, Reply, State, Team};
 use crate::journal::Entry;
 use crate::view::Sight;
 
@@ -106,6 +107,7 @@ impl Service {
                 self.0.inboxes.recover(&mailbox).map_err(|e| e.refusal())?;
             }
         }
+        self.node()?.directory().set_through(Generation::new(state.head.term, state.head.index));
         self.forget_deleted(state)?;
         let sent_all = self.store_unsent(state);
         for (name, team) in state.teams.iter() {
@@ -166,6 +168,9 @@ impl Service {
                 }
             }
             Decision::Commanded { team: name, agent, .. } | Decision::Stood { team: name, agent, .. } => {
+                if let Decision::Stood { released, .. } = &entry.decision {
+                    released.iter().for_each(|id| self.tell_task(&state, name, id, TaskStatus::Pending));
+                }
                 if let Some(member) = state.member(name, agent) {
                     self.house_member(name, member)?;
                 }
@@ -178,16 +183,10 @@ impl Service {
             | Decision::TaskCompleted { team: name, id, .. }
             | Decision::TaskGivenUp { team: name, id, .. }
             | Decision::TaskCancelled { team: name, id, .. } => {
-                if let Some(task) = team(name).and_then(|team| team.board.get(id).cloned()) {
-                    let status = decided_status(&entry.decision).unwrap_or(task.status);
-                    let (owner, generation) = (task.owner.clone(), task.generation);
-                    self.tell(What::TaskChanged {
-                        team: name.clone(),
-                        task: id.clone(),
-                        status,
-                        owner,
-                        generation,
-                    });
+                if let Some(status) = decided_status(&entry.decision).or_else(|| {
+                    state.teams.get(name).and_then(|team| team.board.get(id)).map(|task| task.status)
+                }) {
+                    self.tell_task(&state, name, id, status);
                 }
                 self.node()?.board_changed(name);
             }
@@ -201,7 +200,13 @@ impl Service {
                     self.house(&state, name, team)?;
                 }
             }
-            Decision::Host { .. } => {
+            Decision::Host { what } => {
+                if let HostChange::Lost { released, .. } = what {
+                    released
+                        .iter()
+                        .for_each(|(team, id)| self.tell_task(&state, team, id, TaskStatus::Pending));
+                }
+                self.know_hosts(&state)?;
                 for name in state.teams.keys() {
                     self.node()?.board_changed(name);
                 }
@@ -214,6 +219,7 @@ impl Service {
         if concerns_hosts(&entry.decision) {
             self.0.orders.send_modify(|index| *index = (*index).max(entry.index));
         }
+        self.node()?.directory().set_through(Generation::new(entry.term, entry.index));
         if self.store_unsent(&state) {
             self.0.carried_out.send_modify(|through| *through = (*through).max(entry.index));
         }
@@ -235,6 +241,14 @@ impl Service {
             own.extend(team.schedules.values().filter(here).cloned());
         }
         own
+    }
+
+    /// Tells of a task that a decision left in this status.
+    fn tell_task(&self, state: &State, team: &TeamName, id: &TaskId, status: TaskStatus) {
+        if let Some(task) = state.teams.get(team).and_then(|team| team.board.get(id)) {
+            let (owner, generation) = (task.owner.clone(), task.generation);
+            self.tell(What::TaskChanged { team: team.clone(), task: id.clone(), status, owner, generation });
+        }
     }
 
     fn tell(&self, what: What) {
@@ -368,9 +382,7 @@ impl Service {
             id: DraftId::Chosen(outgoing.id),
             trace: None,
         })?;
-        if !posted.duplicate {
-            self.stored(&posted.sealed);
-        }
+        self.posted(&posted);
         Ok(())
     }
 }

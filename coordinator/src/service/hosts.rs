@@ -3,8 +3,9 @@
 
 use posthouse_node::bus::wire::{AgentOrder, Ask, Beat, Joined, News, Orders, Part, Said, Start};
 use posthouse_node::directory::Residence;
-use posthouse_node::port::AuthorityPort;
+use posthouse_node::port::{AuthorityPort, Report};
 use posthouse_shared::codes::Code;
+use posthouse_shared::generation::Generation;
 use posthouse_shared::identity::{HostIdentity, HostPublicKey, sha256_hex};
 use posthouse_shared::name::{AgentId, AgentName, HostName};
 use posthouse_shared::refusal::Refusal;
@@ -66,7 +67,7 @@ impl Service {
     /// Makes a join token. Its hash is journaled at return; the token itself is kept nowhere.
     pub(super) async fn host_token(&self, caller: Caller, replace: Option<String>) -> Result<Value, Refusal> {
         let Some(nats) = self.0.setup.nats.clone() else {
-            return Err(Refusal::new(Code::BadRequest, "this coordinator takes no other hosts")
+            return Err(Refusal::new(Code::NoOtherHosts, "this coordinator takes no other hosts")
                 .cause("it was started with posthouse up, without NATS")
                 .effect("no token was made")
                 .next("posthouse serve --nats nats://127.0.0.1:4222"));
@@ -100,15 +101,30 @@ impl Service {
                 .cause("a second process with a copy of the data directory looks like this")
                 .effect("its beats do not count"));
         }
-        let now = self.now();
         for (agent, report) in &beat.reports {
-            if lives_on(&state, agent, host) {
-                self.live().report(agent, report.clone(), now);
-            }
+            self.hear(&state, host, agent, report);
         }
         self.beats().beat(host, beat, self.0.setup.clock.boot());
         self.live().bump();
         Ok(self.news())
+    }
+
+    /// What a host repeats of its teammates. Only what is new counts as a sign of them.
+    pub(super) fn hear(&self, state: &State, host: &HostName, agent: &AgentId, report: &Report) {
+        let known = self.live().get(agent).is_some_and(|seen| seen.report == *report);
+        if lives_on(state, agent, host) && !known {
+            self.report(agent, report.clone());
+        }
+    }
+
+    /// Forgets a host. Journaled at return; its consumer and what is on its way to it go soon after.
+    pub(super) async fn host_remove(&self, caller: Caller, host: String) -> Result<Value, Refusal> {
+        let done = format!("removed {host}");
+        self.decide_and_carry_out(caller, Command::HostRemove { host: host.clone() }, None).await?;
+        if let Ok(host) = HostName::new(host.as_str()) {
+            self.beats().forget(&host);
+        }
+        self.answer_with(Done { done })
     }
 
     /// What a host asks, beside joining.
@@ -214,7 +230,9 @@ impl Service {
         }
         let hosts =
             hosts.into_iter().map(|(name, host)| (name, host.generation, host.key.to_string())).collect();
-        Orders { news: self.news(), hosts, teams, agents, schedules }
+        let through = Generation::new(state.head.term, state.head.index);
+        let leader = self.host().clone();
+        Orders { news: self.news(), leader, through, hosts, teams, agents, schedules }
     }
 
     /// All hosts whose keys are known, this one among them where it has one.

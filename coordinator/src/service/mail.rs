@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use posthouse_node::mailbox::{Claimed, Mailbox, Marks, Peeked};
+use posthouse_node::inspect::{Look, claimed_view, look_into};
+use posthouse_node::mailbox::Mailbox;
 use posthouse_node::post::{Draft, DraftId};
 use posthouse_shared::codes::Code;
-use posthouse_shared::message::{Kind, Sealed, Vouched};
-use posthouse_shared::name::{AgentId, MessageId};
+use posthouse_shared::message::Kind;
+use posthouse_shared::name::{AgentId, HostName, MessageId};
 use posthouse_shared::refusal::Refusal;
-use posthouse_shared::team::Standing;
+use posthouse_shared::team::{HostState, Member, Standing};
 use posthouse_shared::wire::Caller;
-use posthouse_shared::wire::replies::{BriefReply, InboxReply, MessageView, SendReply};
+use posthouse_shared::wire::replies::{BriefReply, InboxReply, SendReply};
 use posthouse_shared::wire::requests::Request;
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -21,6 +22,8 @@ use crate::view::{Sight, agents, brief};
 /// Messages in one answer where the request names no number, and at most.
 const INBOX_DEFAULT: u32 = 100;
 const INBOX_MAX: u32 = 1_000;
+/// Between two looks into an inbox on another host.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Service {
     /// On disk in the recipient's mailbox at return, or refused.
@@ -56,17 +59,9 @@ impl Service {
             trace: None,
         };
         let posted = self.node()?.post().send(draft)?;
-        let envelope = &posted.sealed.envelope;
-        if !posted.duplicate {
-            self.stored(&posted.sealed);
-        }
-        let reads = agents::reads(&sight, recipient, of_lead);
-        self.answer_with(SendReply {
-            id: envelope.id,
-            state: posted.state,
-            reads,
-            duplicate: posted.duplicate,
-        })
+        self.posted(&posted);
+        let reads = self.reads(&sight, recipient, of_lead);
+        self.answer_with(SendReply { id: posted.id, state: posted.state, reads, duplicate: posted.duplicate })
     }
 
     /// Reads an inbox: the lead's own is handed out under leases, any other is only looked at.
@@ -81,9 +76,12 @@ impl Service {
         limit: u32,
         timeout_ms: u64,
     ) -> Result<Value, Refusal> {
-        let (id, own) = self.inbox_of(&caller, &team, &name)?;
+        let (id, own, host) = self.inbox_of(&caller, &team, &name)?;
         let limit = if limit == 0 { INBOX_DEFAULT } else { limit.min(INBOX_MAX) };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        if host != *self.host() {
+            return self.inbox_elsewhere(host, id, limit, timeout_ms).await;
+        }
         let mailbox = self.node()?.mailboxes().get(&id).map_err(|error| error.refusal())?;
         let mut changes = {
             let mailbox = mailbox.clone();
@@ -117,33 +115,68 @@ impl Service {
         }
     }
 
-    /// Whose inbox, and whether the caller may acknowledge what is in it: the operator where the lead is a
+    /// A look into an inbox on another host, again and again where it waits for mail.
+    async fn inbox_elsewhere(
+        &self,
+        host: HostName,
+        agent: AgentId,
+        limit: usize,
+        timeout_ms: u64,
+    ) -> Result<Value, Refusal> {
+        let until =
+            tokio::time::Instant::now() + Duration::from_millis(timeout_ms.min(self.limits().wait_ms_max));
+        let mut closing = self.supervisor().closing();
+        loop {
+            let (host, look) = (host.clone(), Look::Inbox { agent: agent.clone(), limit });
+            let reply: InboxReply = self.blocking(move |s| s.ask_host(&host, look)).await?;
+            if !reply.messages.is_empty() || tokio::time::Instant::now() >= until || closing.begun() {
+                return self.answer_with(reply);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                () = closing.wait() => {}
+            }
+        }
+    }
+
+    /// Whose inbox, on which host, and whether the caller may acknowledge what is in it: the operator where the lead is a
     /// person or another program.
-    fn inbox_of(&self, caller: &Caller, team: &str, name: &str) -> Result<(AgentId, bool), Refusal> {
+    fn inbox_of(
+        &self,
+        caller: &Caller,
+        team: &str,
+        name: &str,
+    ) -> Result<(AgentId, bool, HostName), Refusal> {
         let state = self.authority().state();
         let (team_name, team) = self.team(&state, team)?;
         let sight = self.sight_of(&state, team_name, team, |_| false)?;
         let member = self.member(&sight, name)?;
         let own = *caller == Caller::Operator && member.name.is_lead() && !Sight::is_run(member);
-        Ok((AgentId::new(member.name.clone(), team_name.clone()), own))
+        Ok((AgentId::new(member.name.clone(), team_name.clone()), own, member.host.clone()))
     }
 
     fn hand_out(&self, mailbox: &Mailbox, limit: usize) -> Result<InboxReply, Refusal> {
         let messages = self.0.inboxes.read(mailbox, limit).map_err(|error| error.refusal())?;
         let more = mailbox.counts().map_err(|error| error.refusal())?.ready;
         self.live().bump();
-        let messages = messages.iter().map(from_claimed).collect();
+        let messages = messages.iter().map(claimed_view).collect();
         Ok(InboxReply { messages, more: u64::try_from(more).unwrap_or(u64::MAX), peek: false })
     }
 
     fn look(&self, mailbox: &Mailbox, limit: usize) -> Result<InboxReply, Refusal> {
-        let handed = self.0.inboxes.handed(mailbox.agent());
-        let ready = mailbox.peek(limit).map_err(|error| error.refusal())?;
-        let counts = mailbox.counts().map_err(|error| error.refusal())?;
-        let messages: Vec<MessageView> =
-            handed.iter().map(from_claimed).chain(ready.iter().map(from_peeked)).take(limit).collect();
-        let more = (counts.ready + handed.len()).saturating_sub(messages.len());
-        Ok(InboxReply { messages, more: u64::try_from(more).unwrap_or(u64::MAX), peek: true })
+        look_into(mailbox, &self.0.inboxes.handed(mailbox.agent()), limit)
+    }
+
+    /// When a message will be read; what is not seen now is not said.
+    fn reads(&self, sight: &Sight<'_>, recipient: &Member, of_lead: bool) -> String {
+        let (name, host) = (&recipient.name, &recipient.host);
+        match self.host_state(recipient) {
+            HostState::Up => agents::reads(sight, recipient, of_lead),
+            HostState::Draining => format!("{host} is closing; {name} reads it when that is back"),
+            how @ (HostState::Unreachable | HostState::Lost | HostState::Unknown) => {
+                format!("{host} is {}; {name} reads it when that is back", how.as_str())
+            }
+        }
     }
 
     /// What a fresh lead needs to go on.
@@ -155,35 +188,5 @@ impl Service {
         let mailbox = self.node()?.mailboxes().get(&id).map_err(|error| error.refusal())?;
         let unread = self.look(&mailbox, usize::try_from(INBOX_DEFAULT).unwrap_or(usize::MAX))?;
         self.answer_with(BriefReply { brief: brief::brief(&sight, &unread.messages, unread.more) })
-    }
-}
-
-fn from_claimed(claimed: &Claimed) -> MessageView {
-    message_view(&claimed.message, claimed.vouched, claimed.attempt, claimed.marks)
-}
-
-fn from_peeked(seen: &Peeked) -> MessageView {
-    message_view(&seen.message, seen.vouched, seen.attempt, seen.marks)
-}
-
-fn message_view(sealed: &Sealed, vouched: Vouched, attempt: u32, marks: Marks) -> MessageView {
-    let envelope = &sealed.envelope;
-    let from = match vouched {
-        Vouched::Node | Vouched::Host => envelope.from.agent.to_string(),
-        Vouched::Nobody => "external".to_owned(),
-    };
-    MessageView {
-        id: envelope.id,
-        kind: envelope.kind,
-        from,
-        to: envelope.to.agent.clone(),
-        team: envelope.team.clone(),
-        created_at: envelope.created_at,
-        summary: envelope.summary.clone(),
-        body: envelope.body.clone().unwrap_or_default(),
-        in_reply_to: envelope.in_reply_to,
-        attempt,
-        marks: marks.names(),
-        vouched,
     }
 }

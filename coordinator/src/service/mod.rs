@@ -10,12 +10,14 @@
 //! | `mail`, `quarantine`, `trace` | messages |
 //! | `wait` | conditions and reasons |
 //! | `effects` | what decisions cause: homes, mail, events; each once |
+//! | `elsewhere` | what lies on other hosts' disks, asked there |
 //! | `hosts` | what other hosts ask, and must know |
 //! | `port` | what the node asks of the authority |
 
 mod agents;
 mod dispatch;
 mod effects;
+mod elsewhere;
 mod hosts;
 mod mail;
 pub mod permission;
@@ -32,6 +34,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use posthouse_node::bus::ask::Asker;
 use posthouse_node::node::NodeHandle;
 use posthouse_shared::clock::{Clock, Stamp};
 use posthouse_shared::codes::Code;
@@ -95,6 +98,8 @@ struct Inner {
     /// Index of the newest journal entry whose effects have been carried out.
     carried_out: watch::Sender<u64>,
     beats: Beats,
+    /// The line to other hosts, where there may be any.
+    hosts: OnceLock<Asker>,
     /// Index of the newest entry that changed what hosts must know.
     orders: watch::Sender<u64>,
 }
@@ -118,6 +123,7 @@ impl Service {
             inboxes,
             carried_out: watch::Sender::new(0),
             beats,
+            hosts: OnceLock::new(),
             orders: watch::Sender::new(0),
         }))
     }

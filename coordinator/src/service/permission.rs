@@ -33,7 +33,7 @@ const TEAMMATE: &[&str] = &[
 
 /// What belongs to the operator alone, an agent-run lead included.
 const OPERATOR: &[&str] =
-    &["team_create", "team_delete", "team_list", "host_list", "host_token", "host_adopt"];
+    &["team_create", "team_delete", "team_list", "host_list", "host_token", "host_adopt", "host_remove"];
 
 /// Lets the request pass, or says why not.
 pub fn check(caller: &Caller, request: &Request) -> Result<(), Refusal> {

@@ -120,7 +120,7 @@ impl Service {
         self.state_of(&member.host, lost)
     }
 
-    fn state_of(&self, host: &HostName, lost: bool) -> HostState {
+    pub(super) fn state_of(&self, host: &HostName, lost: bool) -> HostState {
         match *host == *self.host() {
             true if self.supervisor().closing().begun() => HostState::Draining,
             true => HostState::Up,

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use posthouse_shared::codes::Code;
+use posthouse_shared::name::{HostName, TeamName};
 use posthouse_shared::refusal::Refusal;
+use posthouse_shared::team::{HostState, Standing};
 use posthouse_shared::wire::Caller;
 use posthouse_shared::wire::replies::WaitReply;
 use serde_json::Value;
 
 use super::Service;
+use crate::authority::{State, Team};
 use crate::view::wait::{Condition, Look, look};
-use crate::view::why;
+use crate::view::{Sight, count, why};
 
 /// A condition is looked at this often even when nothing is known to have changed: a file that another program
 /// drops changes a mailbox without a word.
@@ -39,6 +42,11 @@ impl Service {
                 .blocking(move |s| {
                     let state = s.authority().state();
                     let (name, team) = s.team(&state, &team)?;
+                    if matches!(asked, Condition::TeamSettled)
+                        && let Some(seen) = s.settled_elsewhere(&state, name, team)?
+                    {
+                        return Ok(seen);
+                    }
                     let sight = s.sight_of(&state, name, team, |member| match &asked {
                         Condition::TeamSettled => true,
                         Condition::Agent(name, _) => name == member,
@@ -73,6 +81,49 @@ impl Service {
         }
     }
 
+    /// Whether a team that lives on several hosts has settled. Mail may pass from a host that was not asked yet to
+    /// one that was: it has settled only if a second round finds all as the first did. Nothing where all of it
+    /// lives here.
+    fn settled_elsewhere(
+        &self,
+        state: &State,
+        name: &TeamName,
+        team: &Team,
+    ) -> Result<Option<Look>, Refusal> {
+        if team.members.values().all(|member| member.host == *self.host()) {
+            return Ok(None);
+        }
+        let mut first = None;
+        loop {
+            let (outgoing, silent) = self.refresh(state, name)?;
+            let waited = |host: &HostName| {
+                let mut there = team.members.values().filter(|m| m.host == *host && Sight::is_run(m));
+                there.any(|member| member.standing != Standing::Shutdown)
+            };
+            if let Some(host) = silent.iter().find(|host| waited(host)) {
+                return Ok(Some(Look::NotYet(format!("host {host} {}", self.how(host)))));
+            }
+            if outgoing.unstored > 0 {
+                return Ok(Some(Look::NotYet(format!("{} on the way", count(outgoing.unstored, "message")))));
+            }
+            let sight = self.sight(state, name, team)?;
+            let seen =
+                look(&sight, &Condition::TeamSettled, |_| Err(Refusal::new(Code::Internal, "no message")))?;
+            let told = |sight: &Sight<'_>| -> Vec<_> {
+                sight.live.iter().map(|(name, seen)| (name.clone(), seen.report.clone())).collect()
+            };
+            let round = (told(&sight), sight.mail.clone());
+            match (&seen, &first) {
+                (Look::NotYet(_), _) => return Ok(Some(seen)),
+                (Look::Holds(_) | Look::Never(_), Some(first)) if *first == round => return Ok(Some(seen)),
+                (Look::Holds(_) | Look::Never(_), Some(_)) => {
+                    return Ok(Some(Look::NotYet("moving".to_owned())));
+                }
+                (Look::Holds(_) | Look::Never(_), None) => first = Some(round),
+            }
+        }
+    }
+
     /// Why something does not move: a teammate, a task, a host or a message, looked for in this order.
     pub(super) fn why(&self, caller: &Caller, team: &str, thing: &str) -> Result<Value, Refusal> {
         let state = self.authority().state();
@@ -84,7 +135,14 @@ impl Service {
         };
         let asked = |this: &str| sort.is_none_or(|sort| sort == this);
         if let Some(member) = sight.member(thing).filter(|_| asked("agent")) {
-            return self.answer_with(why::agent(&sight, member));
+            let told = why::agent(&sight, member);
+            return self.answer_with(match self.host_state(member) {
+                HostState::Up => told,
+                how @ (HostState::Draining
+                | HostState::Unreachable
+                | HostState::Lost
+                | HostState::Unknown) => why::elsewhere(told, member, how),
+            });
         }
         if let Some(task) = sight.task(thing).filter(|_| asked("task")) {
             return self.answer_with(why::task(&sight, task));

@@ -94,6 +94,18 @@ pub fn agent(sight: &Sight<'_>, member: &Member) -> WhyReply {
     }
 }
 
+/// The same of a teammate whose host is not seen as it should be: that is the cause, and the rest is old.
+pub fn elsewhere(told: WhyReply, member: &Member, how: HostState) -> WhyReply {
+    let (host, how) = (&member.host, how.as_str());
+    WhyReply {
+        code: format!("host_{how}"),
+        why: format!("its host {host} is {how}; at its last word: {}", told.why),
+        then: format!("it goes on when {host} is back; mail to it waits meanwhile"),
+        next: vec![format!("posthouse why host/{host}"), "posthouse hosts ls".to_owned()],
+        ..told
+    }
+}
+
 /// Why a task is where it is.
 pub fn task(sight: &Sight<'_>, task: &Task) -> WhyReply {
     let id = &task.id;

@@ -61,7 +61,7 @@ impl Asker {
     /// Asks once, and waits for the answer at most `wait`.
     pub async fn ask<T: DeserializeOwned>(
         &self,
-        subject: &'static str,
+        subject: &str,
         body: &impl Serialize,
         wait: Duration,
     ) -> Result<T, NoAnswer> {
@@ -83,10 +83,12 @@ impl Asker {
         let payload = serde_json::to_vec(&signed).map_err(|e| broken(&e))?;
         let request = async_nats::Request::new().payload(payload.into()).timeout(Some(wait));
         let answer =
-            self.client.send_request(subject, request).await.map_err(|error| match error.kind() {
-                RequestErrorKind::NoResponders => NoAnswer::NotHeard,
-                RequestErrorKind::TimedOut | RequestErrorKind::Other => NoAnswer::Unknown,
-                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => broken(&error),
+            self.client.send_request(subject.to_owned(), request).await.map_err(|error| {
+                match error.kind() {
+                    RequestErrorKind::NoResponders => NoAnswer::NotHeard,
+                    RequestErrorKind::TimedOut | RequestErrorKind::Other => NoAnswer::Unknown,
+                    RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => broken(&error),
+                }
             })?;
         match serde_json::from_slice::<Answered>(&answer.payload).map_err(|e| broken(&e))? {
             Answered::Reply(value) => serde_json::from_value(value).map_err(|e| broken(&e)),

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use posthouse_shared::name::AgentId;
 use posthouse_shared::supervise::Closing;
 use tokio::sync::watch;
 
 use super::ask::{Asker, NoAnswer};
 use super::port::BusPort;
-use super::wire::{BEAT, Beat, MailCounts, News};
+use super::wire::{BEAT, Beat, News};
 use crate::node::NodeHandle;
 
 /// So often a host beats.
@@ -67,23 +66,7 @@ pub enum Heard {
 }
 
 async fn take(node: &NodeHandle, port: &BusPort, boot: u64, draining: bool) -> Beat {
-    let mailboxes = node.mailboxes().clone();
-    let counted = tokio::task::spawn_blocking(move || {
-        let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let mut mail: Vec<(AgentId, MailCounts)> = Vec::new();
-        for agent in mailboxes.list().unwrap_or_default() {
-            // One that cannot be read says so elsewhere.
-            let Ok(counts) = mailboxes.get(&agent).and_then(|mailbox| mailbox.counts()) else { continue };
-            let counts = MailCounts {
-                ready: count(counts.ready),
-                processing: count(counts.processing),
-                done: count(counts.done),
-                quarantined: count(counts.quarantined),
-            };
-            mail.push((agent, counts));
-        }
-        mail
-    });
-    let mail = counted.await.unwrap_or_default();
-    Beat { boot, mail, reports: port.reports().into_iter().collect(), waiting: Vec::new(), draining }
+    let counting = node.clone();
+    let mail = tokio::task::spawn_blocking(move || counting.mail_counts(None)).await.unwrap_or_default();
+    Beat { boot, mail, reports: port.reports().into_iter().collect(), outgoing: node.outgoing(), draining }
 }

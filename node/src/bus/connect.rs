@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::AccountErrorKind;
 use posthouse_shared::codes::Code;
 use posthouse_shared::name::HostName;
 use posthouse_shared::refusal::Refusal;
@@ -14,8 +16,9 @@ const VERSION_MIN: (u64, u64) = (2, 14);
 /// How long the first connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Connects, and checks the server's version. Afterwards a lost connection is made again for ever.
-pub async fn connect(url: &str, name: &HostName) -> Result<NatsLink, Refusal> {
+/// Connects, and checks the server's version. Afterwards a lost connection is made again for ever. Where `alone`, a
+/// server that does not answer now is waited for in the background too: this host can go on without.
+pub async fn connect(url: &str, name: &HostName, alone: bool) -> Result<NatsLink, Refusal> {
     let unreachable = || {
         Refusal::new(Code::BusUnreachable, format!("cannot reach NATS at {url}"))
             .effect("nothing was started")
@@ -25,6 +28,9 @@ pub async fn connect(url: &str, name: &HostName) -> Result<NatsLink, Refusal> {
     let link = link.map_err(|error| unreachable().because(&error))?;
     let mut state = link.state();
     if tokio::time::timeout(CONNECT, state.wait_for(|state| state.up)).await.is_err() {
+        if alone {
+            return Ok(link);
+        }
         return Err(unreachable().cause(format!("no answer within {} s", CONNECT.as_secs())));
     }
     check_version(&link.client().server_info().version)?;
@@ -47,13 +53,26 @@ fn check_version(version: &str) -> Result<(), Refusal> {
 
 /// Refuses a server whose JetStream does not answer.
 pub async fn jetstream(link: &NatsLink) -> Result<(), Refusal> {
-    let answered = link.context().query_account().await;
-    answered.map(|_| ()).map_err(|error| {
-        Refusal::new(Code::BusUnfit, "JetStream of the NATS server does not answer")
-            .because(&error)
-            .effect("nothing was started")
-            .next("nats-server --jetstream")
-    })
+    let Err(error) = link.context().query_account().await else { return Ok(()) };
+    let off = Refusal::new(Code::BusWithoutStreams, "JetStream is not switched on");
+    let refusal = match error.kind() {
+        AccountErrorKind::JetStreamUnavailable => off,
+        AccountErrorKind::JetStream(error)
+            if [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT]
+                .contains(&error.error_code()) =>
+        {
+            off
+        }
+        AccountErrorKind::JetStream(_) | AccountErrorKind::Other => {
+            Refusal::new(Code::BusUnfit, "JetStream of the NATS server does not answer").because(&error)
+        }
+        // A server says nothing to who may not ask; its log, and ours, say so beside it.
+        AccountErrorKind::TimedOut => {
+            Refusal::new(Code::BusForbidden, "the NATS server does not answer questions about JetStream")
+                .cause("the user of this connection may not ask it: $JS.API.> is needed")
+        }
+    };
+    Err(refusal.effect("nothing was started").next("nats-server --jetstream"))
 }
 
 #[cfg(test)]

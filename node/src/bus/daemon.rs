@@ -1,7 +1,8 @@
 //! A host of its own: joins, runs a node under the coordinator's orders, and closes.
 //!
-//! Order at the start: data directory (lock, boot counter, key) -> NATS -> join, asked again until somebody
-//! answers -> node -> orders. It is ready once its orders are carried out. What is on disk waits as long.
+//! Order at the start: data directory (lock, boot counter, key) -> NATS -> join -> node -> orders. It is ready once
+//! its orders are carried out. A host that was taken in before and that nobody answers starts with the orders of
+//! its last life, and joins as soon as somebody does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -13,6 +14,7 @@ use futures_util::StreamExt;
 use posthouse_shared::clock::{Clock, SystemClock};
 use posthouse_shared::codes::Code;
 use posthouse_shared::durable::{CrashPoints, Files, RealDisk};
+use posthouse_shared::generation::Generation;
 use posthouse_shared::limits::Limits;
 use posthouse_shared::name::HostName;
 use posthouse_shared::refusal::Refusal;
@@ -22,9 +24,10 @@ use tokio::sync::watch;
 use super::ask::{Asker, NoAnswer};
 use super::beats::{self, Heard};
 use super::connect;
-use super::orders::{self, Follower};
+use super::looks::Looks;
+use super::orders::{self, Follower, Saved};
 use super::port::BusPort;
-use super::wire::{ASK, Ask, Joined, News, Start, nudges};
+use super::wire::{ASK, Ask, Joined, News, Orders, Start, looks, nudges};
 use crate::data::DataDir;
 use crate::directory::Directory;
 use crate::host_keys::open_host_key;
@@ -34,6 +37,8 @@ use crate::node::{Node, NodeHandle, NodeOptions};
 
 /// Joining takes the coordinator one journal entry and some calls to NATS.
 const JOIN: Duration = Duration::from_secs(10);
+/// A host that knows its orders waits so long for the coordinator before it starts with them.
+const ALONE: Duration = Duration::from_secs(4);
 /// Pause before a question that nobody answered is asked again.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Requests under way get so long when the host closes.
@@ -83,17 +88,36 @@ impl Daemon {
         };
         let key = open_host_key(&files, data.root()).map_err(|e| internal("open the host's key", &e))?;
         let host = data.host.host.clone();
-        let link = connect::connect(&options.nats, &host).await?;
+        let saved = Saved::at(files.clone(), data.root());
+        let known = saved.read().and_then(|orders| Some((grant_in(&orders, &host)?, orders)));
+        let link = connect::connect(&options.nats, &host, known.is_some()).await?;
         let client = link.client().clone();
         let asker = Asker::new(client.clone(), host.clone(), key.clone(), Arc::clone(&clock));
-        let start = Start {
-            data_id: data.host.data_id.clone(),
-            boot: data.host.boot,
-            process: uuid::Uuid::new_v4().simple().to_string(),
-            labels: options.labels,
-            runners: BTreeSet::from(["command".to_owned()]),
+        let ask = Ask::Join {
+            start: Start {
+                data_id: data.host.data_id.clone(),
+                boot: data.host.boot,
+                process: uuid::Uuid::new_v4().simple().to_string(),
+                labels: options.labels,
+                runners: BTreeSet::from(["command".to_owned()]),
+            },
+            token: options.join,
         };
-        let joined = join(&asker, start, options.join).await?;
+        let joined = match &known {
+            None => Some(join(&asker, &ask).await?),
+            Some(_) => match tokio::time::timeout(ALONE, join(&asker, &ask)).await {
+                Ok(joined) => Some(joined?),
+                Err(_) => None,
+            },
+        };
+        let (generation, alone) = match (joined, known) {
+            (Some(joined), _) => (joined.generation, None),
+            (None, Some((generation, orders))) => {
+                tracing::warn!("no coordinator answers; going on with the orders of the last start");
+                (generation, Some(orders))
+            }
+            (None, None) => return Err(NoAnswer::Unknown.refusal()),
+        };
         let supervisor = Supervisor::new();
         let (port, to_tell) = BusPort::new(asker.clone());
         let binary = std::env::current_exe().map_err(|e| internal("find the running binary", &e))?;
@@ -102,36 +126,50 @@ impl Daemon {
             temp: std::env::temp_dir(),
             files,
             key: data.key.clone(),
-            limits,
-            clock,
+            limits: Arc::clone(&limits),
+            clock: Arc::clone(&clock),
             host: host.clone(),
             incarnation: Incarnation(data.host.boot),
             bin_dir: binary.parent().map(PathBuf::from).unwrap_or_default(),
             environment: options.environment,
             directory: Directory::default(),
             port: Arc::new(port.clone()),
-            link: Some(HostLink { link: Arc::new(link), key, generation: joined.generation }),
+            link: Some(HostLink { link: Arc::new(link), key, generation }),
         })
         .await
         .map_err(|error| internal("start the node", &error))?;
         port.serve(node.clone());
         supervisor.start("tell", port.clone().tell(to_tell, supervisor.closing()));
-        let mut follower = Follower::new(node.clone(), port.clone());
+        let mut follower = Follower::new(node.clone(), port.clone(), saved);
+        let subscribed = |e: &(dyn std::error::Error + 'static)| internal("listen for orders", e);
+        let asked = client.subscribe(looks(&host)).await.map_err(|e| subscribed(&e))?;
+        let answering = Looks {
+            client: client.clone(),
+            subject: looks(&host),
+            node: node.clone(),
+            leader: follower.leader(),
+            clock,
+            skew: limits.max_skew(),
+            supervisor: supervisor.clone(),
+        };
+        supervisor.start("looks", answering.answer_all(asked, supervisor.closing()));
         // Nothing is missed between the first orders and the first nudge.
-        let nudges = client.subscribe(nudges(&host)).await.map_err(|e| internal("listen for orders", &e))?;
-        let first = fetch(&asker).await?;
-        follower.carry_out(first).await?;
+        let nudges = client.subscribe(nudges(&host)).await.map_err(|e| subscribed(&e))?;
         let (heard_sender, heard) = watch::channel(Heard::Nothing);
-        let beating = beats::beat(
-            asker.clone(),
-            node.clone(),
-            port.clone(),
-            data.host.boot,
-            heard_sender,
-            supervisor.closing(),
-        );
-        supervisor.start("beats", beating);
-        supervisor.start("orders", follow(follower, asker, nudges, heard.clone(), supervisor.closing()));
+        let life = Life { asker, node: node.clone(), port, boot: data.host.boot, heard: heard_sender };
+        match alone {
+            None => {
+                let first = fetch(&life.asker).await?;
+                follower.carry_out(first).await?;
+                life.lead(follower, nudges, &supervisor);
+            }
+            Some(orders) => {
+                follower.carry_out(orders).await?;
+                follower.begin_anew();
+                supervisor
+                    .start("join", life.join_later(ask, generation, follower, nudges, supervisor.clone()));
+            }
+        }
         Ok(Self { node, host, supervisor, heard, _data: data })
     }
 
@@ -164,11 +202,71 @@ impl Daemon {
     }
 }
 
-async fn join(asker: &Asker, start: Start, token: Option<String>) -> Result<Joined, Refusal> {
-    let ask = Ask::Join { start, token };
+/// The grant that a host had by its orders.
+fn grant_in(orders: &Orders, host: &HostName) -> Option<Generation> {
+    orders.hosts.iter().find(|(name, _, _)| name == host).map(|(_, generation, _)| *generation)
+}
+
+/// What a host that was taken in does.
+struct Life {
+    asker: Asker,
+    node: NodeHandle,
+    port: BusPort,
+    boot: u64,
+    heard: watch::Sender<Heard>,
+}
+
+impl Life {
+    /// Beats, and follows its orders.
+    fn lead(self, follower: Follower, nudges: async_nats::Subscriber, supervisor: &Supervisor) {
+        let heard = self.heard.subscribe();
+        let beating = beats::beat(
+            self.asker.clone(),
+            self.node,
+            self.port,
+            self.boot,
+            self.heard,
+            supervisor.closing(),
+        );
+        supervisor.start("beats", beating);
+        supervisor.start("orders", follow(follower, self.asker, nudges, heard, supervisor.closing()));
+    }
+
+    /// Goes on alone until somebody answers, then does as the others. Another grant than the one that it started
+    /// with needs a new start.
+    async fn join_later(
+        self,
+        ask: Ask,
+        generation: Generation,
+        follower: Follower,
+        nudges: async_nats::Subscriber,
+        supervisor: Supervisor,
+    ) {
+        let mut closing = supervisor.closing();
+        let joined = tokio::select! {
+            joined = join(&self.asker, &ask) => joined,
+            () = closing.wait() => return,
+        };
+        let refusal = match joined {
+            Ok(joined) if joined.generation == generation => {
+                tracing::info!("the coordinator is back");
+                return self.lead(follower, nudges, &supervisor);
+            }
+            Ok(_) => Refusal::new(Code::DataForeign, "this host has got a new grant")
+                .effect("it ends, and takes it with its next start")
+                .next("start it again"),
+            Err(refusal) => refusal,
+        };
+        self.heard.send_replace(Heard::Refused(Box::new(refusal)));
+        // Whoever waits for it must not see the sender gone.
+        closing.wait().await;
+    }
+}
+
+async fn join(asker: &Asker, ask: &Ask) -> Result<Joined, Refusal> {
     let mut said = false;
     loop {
-        match asker.ask::<Joined>(ASK, &ask, JOIN).await {
+        match asker.ask::<Joined>(ASK, ask, JOIN).await {
             Ok(joined) => return Ok(joined),
             Err(NoAnswer::Refused(refusal)) if refusal.retry_after_ms.is_none() => return Err(*refusal),
             Err(error) => {

@@ -2,12 +2,15 @@
 //! nothing depends on what was missed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use posthouse_shared::codes::Code;
+use posthouse_shared::durable::Files;
 use posthouse_shared::identity::{HostIdentity, sha256_hex};
-use posthouse_shared::name::{AgentId, TeamName};
+use posthouse_shared::name::{AgentId, HostName, TeamName};
 use posthouse_shared::refusal::Refusal;
+use tokio::sync::watch;
 
 use super::ask::{Asker, NoAnswer};
 use super::port::BusPort;
@@ -39,18 +42,69 @@ pub async fn fetch(asker: &Asker) -> Result<Orders, NoAnswer> {
     Err(broken("the orders changed each time they were asked for"))
 }
 
+/// The orders of the last life, for a start without the coordinator.
+#[derive(Clone)]
+pub struct Saved {
+    files: Files,
+    path: PathBuf,
+}
+
+impl Saved {
+    /// `DATA/orders.json`
+    pub fn at(files: Files, data: &Path) -> Self {
+        Self { files, path: data.join("orders.json") }
+    }
+
+    /// Those that were carried out last; none where there are none that can be read.
+    pub fn read(&self) -> Option<Orders> {
+        let bytes = match self.files.read_if_there(&self.path, u64::MAX) {
+            Ok(bytes) => bytes?,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the orders of the last start");
+                return None;
+            }
+        };
+        serde_json::from_slice(&bytes)
+            .inspect_err(|error| tracing::warn!(%error, "the orders of the last start cannot be read"))
+            .ok()
+    }
+
+    /// Durable at return.
+    fn keep(&self, orders: &Orders) {
+        let kept = serde_json::to_vec(orders)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| self.files.replace(&self.path, &bytes).map_err(|error| error.to_string()));
+        if let Err(error) = kept {
+            tracing::warn!(error, "cannot keep the orders: a start without the coordinator has older ones");
+        }
+    }
+}
+
 /// Makes a node what its orders say.
 pub struct Follower {
     node: NodeHandle,
     port: BusPort,
     teams: BTreeSet<TeamName>,
     news: News,
+    saved: Saved,
+    leader: watch::Sender<Option<HostName>>,
 }
 
 impl Follower {
     /// Nothing is known yet.
-    pub fn new(node: NodeHandle, port: BusPort) -> Self {
-        Self { node, port, teams: BTreeSet::new(), news: News::default() }
+    pub fn new(node: NodeHandle, port: BusPort, saved: Saved) -> Self {
+        let leader = watch::Sender::new(None);
+        Self { node, port, teams: BTreeSet::new(), news: News::default(), saved, leader }
+    }
+
+    /// The host that leads, by the orders.
+    pub fn leader(&self) -> watch::Receiver<Option<HostName>> {
+        self.leader.subscribe()
+    }
+
+    /// What was carried out is not known to be the coordinator's last word.
+    pub fn begin_anew(&mut self) {
+        self.news = News::default();
     }
 
     /// Whether news ask for orders.
@@ -73,6 +127,10 @@ impl Follower {
         if orders.news.orders < self.news.orders {
             return Ok(());
         }
+        // Kept first: a host that ends under way goes on with these.
+        let (saved, kept) = (self.saved.clone(), orders.clone());
+        let _logged = tokio::task::spawn_blocking(move || saved.keep(&kept)).await;
+        self.leader.send_replace(Some(orders.leader.clone()));
         let directory = self.node.directory();
         let hosts = orders
             .hosts
@@ -93,6 +151,7 @@ impl Follower {
         for gone in self.teams.difference(&teams) {
             directory.remove_team(gone);
         }
+        directory.set_through(orders.through);
         self.put_away(&teams).await?;
         let mut failed = None;
         for order in orders.agents {

@@ -17,7 +17,7 @@ use posthouse_shared::task::{Claim, ClaimedTask};
 use posthouse_shared::team::Standing;
 use posthouse_shared::wire::Caller;
 use posthouse_shared::wire::event::What;
-use posthouse_shared::wire::replies::{SendReply, SendState};
+use posthouse_shared::wire::replies::SendReply;
 use posthouse_shared::wire::requests::Request;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -164,19 +164,11 @@ impl BusPort {
             id: id.map_or(DraftId::Fresh, DraftId::Chosen),
             trace: None,
         })?;
-        let envelope = &posted.sealed.envelope;
-        if posted.state == SendState::Stored && !posted.duplicate {
-            self.event(What::MessageStored {
-                team: envelope.team.clone(),
-                id: envelope.id,
-                kind: envelope.kind,
-                from: envelope.from.agent.to_string(),
-                to: to.clone(),
-                host: residence.host.clone(),
-            });
+        if let Some(what) = posted.event(node.post().host()) {
+            self.event(what);
         }
         let reads = format!("{to} lives on {}, reads it next turn", residence.host);
-        let reply = SendReply { id: envelope.id, state: posted.state, reads, duplicate: posted.duplicate };
+        let reply = SendReply { id: posted.id, state: posted.state, reads, duplicate: posted.duplicate };
         serde_json::to_value(reply).map_err(|e| Refusal::new(Code::Internal, "encode the answer").because(&e))
     }
 }
@@ -258,6 +250,10 @@ impl AuthorityPort for BusPort {
     fn report(&self, agent: &AgentId, report: Report) {
         self.0.reports.lock().unwrap_or_else(PoisonError::into_inner).insert(agent.clone(), report.clone());
         self.say(Said::Report { agent: agent.clone(), report });
+    }
+
+    fn reports(&self) -> Vec<(AgentId, Report)> {
+        BusPort::reports(self).into_iter().collect()
     }
 
     fn event(&self, what: What) {

@@ -29,6 +29,11 @@ pub fn nudges(host: &HostName) -> String {
     format!("ph.orders.{host}")
 }
 
+/// Where a host answers the coordinator's questions.
+pub fn looks(host: &HostName) -> String {
+    format!("ph.look.{host}")
+}
+
 /// One signed message of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signed {
@@ -141,6 +146,17 @@ pub struct MailCounts {
     pub quarantined: u64,
 }
 
+/// What is in an outbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outgoing {
+    /// Not known to be stored by the other host.
+    pub unstored: u64,
+    /// Stored there, and not done.
+    pub undone: u64,
+    /// Age of the oldest that is not stored.
+    pub oldest_unstored_ms: u64,
+}
+
 /// A sign of life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
@@ -150,8 +166,8 @@ pub struct Beat {
     pub mail: Vec<(AgentId, MailCounts)>,
     /// What its teammates are at.
     pub reports: Vec<(AgentId, Report)>,
-    /// Messages that wait for other hosts, by their recipients.
-    pub waiting: Vec<(AgentId, u64)>,
+    /// What is on its way to other hosts.
+    pub outgoing: Outgoing,
     /// Whether it closes.
     pub draining: bool,
 }
@@ -182,6 +198,11 @@ pub struct Part {
 pub struct Orders {
     /// How far the authority was.
     pub news: News,
+    /// The host that leads.
+    pub leader: HostName,
+    /// The journal's end when they were made: all grants up to it are in them.
+    #[serde(default)]
+    pub through: Generation,
     /// All hosts: grant and public key.
     pub hosts: Vec<(HostName, Generation, String)>,
     /// All teams, with all their members.

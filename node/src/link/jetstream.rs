@@ -11,7 +11,7 @@ use async_nats::connection::State;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::pull::{Config as ConsumerConfig, MessagesErrorKind, Stream as Pulled};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
-use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
+use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config as StreamConfig, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::{Client, ConnectOptions, Event, Subscriber, jetstream};
@@ -43,6 +43,7 @@ const CONSUMERS_MAX: i32 = 2_000;
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
 const AFTER: &str = "Ph-After";
+const HANDLED: &str = "Ph-Handled";
 /// The oldest server that will do.
 const SERVER: (u64, u64) = (2, 14);
 
@@ -82,9 +83,14 @@ impl NatsLink {
             .reconnect_delay_callback(reconnect_delay)
             .event_callback(on_event);
         let client = options.connect(url).await.map_err(refused)?;
+        Ok(Self::over(client, state))
+    }
+
+    /// A link over a connection that was made elsewhere; `state` must follow it (up or not, how often connected).
+    pub fn over(client: Client, state: watch::Receiver<LinkState>) -> Self {
         let context = ContextBuilder::new().timeout(PUBLISH_TIMEOUT).ack_timeout(PUBLISH_TIMEOUT);
         let context = context.build(client.clone());
-        Ok(Self { client, context, state })
+        Self { client, context, state }
     }
 
     /// The connection, for whoever speaks to the coordinator.
@@ -220,6 +226,9 @@ impl Link for NatsLink {
             if let Some(after) = parcel.after {
                 message = message.header(AFTER, after.to_string().as_str());
             }
+            if parcel.handled {
+                message = message.header(HANDLED, "maybe");
+            }
             // In this order; only the answers are awaited together.
             waiting.push(self.context.send_publish(subject, message).await);
         }
@@ -289,13 +298,25 @@ impl Side {
             }
             Some(Err(error)) if error.kind() == MessagesErrorKind::MissingHeartbeat => {
                 self.missing += 1;
-                if self.missing > HEARTBEATS_MISSING_MAX
-                    && self.client.connection_state() == State::Connected
-                    && let Err(error) = self.consumer.get_info().await
-                {
-                    return Err(LinkError::Ended(error.to_string()));
+                if self.client.connection_state() != State::Connected {
+                    return Ok(None);
                 }
-                Ok(None)
+                match self.consumer.get_info().await {
+                    Ok(_) => Ok(None),
+                    // Just after a restart of the server its API may be silent for a while.
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound
+                        ) =>
+                    {
+                        Err(LinkError::Ended(error.to_string()))
+                    }
+                    Err(error) if self.missing > HEARTBEATS_MISSING_MAX => {
+                        Err(LinkError::Ended(error.to_string()))
+                    }
+                    Err(_) => Ok(None),
+                }
             }
             Some(Err(error)) => Err(LinkError::Ended(error.to_string())),
         }
@@ -349,6 +370,7 @@ fn arrival(to: &HostName, message: jetstream::Message) -> Option<Arrival> {
         control,
         msg_id: header("Nats-Msg-Id").unwrap_or_default(),
         after: header(AFTER).and_then(|text| text.parse().ok()),
+        handled: header(HANDLED).is_some(),
         bytes: message.payload.to_vec(),
     };
     let token = AckToken(message.reply.as_ref()?.to_string());

@@ -1,6 +1,22 @@
 //! The link between hosts: what the relay needs of a bus, and no more. A link may drop, repeat, delay and
 //! reorder whatever it carries, and may forget what it has acknowledged; the relay is right on top of all that.
 //! Over NATS it is [`jetstream`], in one process [`in_process`]; the relay's tests run over both.
+//!
+//! How a daemon uses it over NATS:
+//!
+//! ```text
+//! every host    let link = NatsLink::connect(url, name).await?;      connected again for ever, see Link::state
+//!               or NatsLink::over(client, state)                     where somebody else made the connection
+//! coordinator   link.prepare_stream(replicas)                        PH_RELAY, at the start and whenever it is gone
+//!               link.prepare_consumer(host, generation)              at each grant of a host's name; ends older ones
+//!               link.remove_host(host)                               a removed host's consumer and mail
+//! every host    NodeOptions { link: Some(HostLink { link: Arc::new(link), key, generation }), .. }
+//! ```
+//!
+//! `generation` is the grant of the host's *name* (the answer to its join), not that of an agent: consumer names carry
+//! it. The relay opens the inbound side by itself, and again, after 0.1 to 5 s, whenever it ends: the consumer deleted
+//! or made anew, the stream deleted, a newer process of the host. So the coordinator may make stream and consumers
+//! before or after the hosts start. A host never makes either.
 
 pub mod in_process;
 pub mod jetstream;
@@ -26,6 +42,8 @@ pub struct Parcel {
     pub msg_id: String,
     /// The highest lower number of its lane that is not done.
     pub after: Option<u64>,
+    /// An earlier home of the recipient may have handled it.
+    pub handled: bool,
     /// The sealed envelope.
     pub bytes: Vec<u8>,
 }

@@ -34,6 +34,11 @@ impl Seen {
         }
     }
 
+    /// Whether this number of a lane was taken.
+    pub fn has(&self, key: LaneKey, seq: u64) -> bool {
+        self.lanes.get(&key).is_some_and(|numbers| numbers.contains(seq))
+    }
+
     /// Takes a message; answers whether it was new.
     pub fn insert(&mut self, name: &FileName) -> bool {
         match name.place {

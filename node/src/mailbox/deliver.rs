@@ -14,7 +14,7 @@ use posthouse_shared::message::Sealed;
 use posthouse_shared::wire::replies::Stage;
 
 use super::error::MailboxError;
-use super::name::{Class, FileName, Marks};
+use super::name::{Class, FileName, Marks, Place};
 use super::{Inner, Key, Loaded, Mailbox, News, READY};
 
 /// What became of a delivery.
@@ -30,29 +30,40 @@ pub enum Delivered {
 /// reads the names anew, so that the limit of all processes together is passed by no more than that each.
 const UNWATCHED_SHARE: u32 = 16;
 
-enum Place {
-    Taken,
+/// What goes before a message in its lane, as its sender says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// Nothing is known, or nothing is waited for: same host, control lane.
+    Nothing,
+    /// The highest lower number of the lane that is not done; nothing where all lower ones are.
+    Open(Option<u64>),
+}
+
+enum Took {
+    Place,
     Duplicate(Stage),
 }
 
 impl Mailbox {
     /// Stores a message, sorted by its stamp. Synced at return, on `Duplicate` too.
     pub fn deliver(&self, message: &Sealed, marks: Marks) -> Result<Delivered, MailboxError> {
-        self.deliver_at(message, message.envelope.created_at, marks)
+        self.deliver_at(message, message.envelope.created_at, marks, After::Nothing)
     }
 
-    /// The same, sorted by `order_at`: the arrival, where the stamp of another host is skewed.
+    /// The same, sorted by `order_at` (the arrival, where the stamp of another host is skewed), and held until what
+    /// goes before it in its lane is there.
     pub fn deliver_at(
         &self,
         message: &Sealed,
         order_at: Stamp,
         marks: Marks,
+        after: After,
     ) -> Result<Delivered, MailboxError> {
         let inner = &self.0;
-        let name = inner.arriving(message, order_at, marks)?;
-        match inner.take_place(&name)? {
-            Place::Duplicate(stage) => Ok(Delivered::Duplicate(stage)),
-            Place::Taken => {
+        let mut name = inner.arriving(message, order_at, marks)?;
+        match inner.take_place(&mut name, after)? {
+            Took::Duplicate(stage) => Ok(Delivered::Duplicate(stage)),
+            Took::Place => {
                 let to = inner.path(READY, &name);
                 let placed = inner.files().place(&inner.tmp_path(), &to, &message.bytes);
                 if placed.is_err() {
@@ -75,7 +86,7 @@ impl Mailbox {
         let mut keys = HashSet::with_capacity(messages.len());
         let mut taken: Vec<(usize, FileName, PathBuf)> = Vec::with_capacity(messages.len());
         for (at, message) in messages.iter().enumerate() {
-            let name = match inner.arriving(message, message.envelope.created_at, Marks::NONE) {
+            let mut name = match inner.arriving(message, message.envelope.created_at, Marks::NONE) {
                 Ok(name) => name,
                 Err(error) => {
                     answers.push(Err(error));
@@ -88,9 +99,9 @@ impl Mailbox {
                 answers.push(Ok(Delivered::Duplicate(Stage::Stored)));
                 continue;
             }
-            match inner.take_place(&name) {
-                Ok(Place::Duplicate(stage)) => answers.push(Ok(Delivered::Duplicate(stage))),
-                Ok(Place::Taken) => {
+            match inner.take_place(&mut name, After::Nothing) {
+                Ok(Took::Duplicate(stage)) => answers.push(Ok(Delivered::Duplicate(stage))),
+                Ok(Took::Place) => {
                     let tmp = inner.tmp_path();
                     let written = inner.files().write_unsynced(&tmp, &message.bytes);
                     match written {
@@ -116,6 +127,27 @@ impl Mailbox {
             }
         }
         answers
+    }
+
+    /// The sender of a lane says that below `seq`, which it sent, only numbers up to `after` are still open: what was
+    /// held for others goes on.
+    pub fn open_after(&self, key: LaneKey, seq: u64, after: Option<u64>) -> Result<(), MailboxError> {
+        if self.0.with(|loaded| Ok(loaded.open_after(key, seq, after)))? {
+            self.0.bump();
+        }
+        Ok(())
+    }
+
+    /// An epoch of a lane has ended: its gaps will not be filled, so what it holds goes on in its order.
+    pub fn end_epoch(&self, key: LaneKey) -> Result<(), MailboxError> {
+        let ended = self.0.with(|loaded| {
+            loaded.busy.remove(&key);
+            Ok(loaded.index.wait_anew(key, |_| None))
+        })?;
+        if ended {
+            self.0.bump();
+        }
+        Ok(())
     }
 
     /// Says that a number which was answered *full* will not come again, so that its lane goes on.
@@ -152,7 +184,7 @@ impl Inner {
     }
 
     /// Takes the place of a message; waits where the same one is being written at this moment.
-    fn take_place(&self, name: &FileName) -> Result<Place, MailboxError> {
+    fn take_place(&self, name: &mut FileName, after: After) -> Result<Took, MailboxError> {
         let mut state = self.lock_state();
         loop {
             let loaded = self.loaded(&mut state)?;
@@ -162,6 +194,9 @@ impl Inner {
             state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let loaded = self.loaded(&mut state)?;
+        if loaded.goes_after(name, after) {
+            self.bump();
+        }
         if loaded.news == News::NotAsked {
             loaded.unwatched = loaded.unwatched.saturating_add(1);
             if loaded.unwatched > self.limits().ready_per_mailbox / UNWATCHED_SHARE {
@@ -169,11 +204,11 @@ impl Inner {
             }
         }
         if loaded.seen.contains(name) {
-            return Ok(Place::Duplicate(loaded.stage(name)));
+            return Ok(Took::Duplicate(loaded.stage(name)));
         }
         loaded.admit(name, self)?;
         loaded.in_flight.insert(Key::of(name));
-        Ok(Place::Taken)
+        Ok(Took::Place)
     }
 
     /// What was being written is there, or is not.
@@ -183,8 +218,7 @@ impl Inner {
             for (name, stored) in names {
                 loaded.in_flight.remove(&Key::of(name));
                 if *stored {
-                    loaded.seen.insert(name);
-                    loaded.index.insert(name);
+                    loaded.came(name);
                     if let Some(place) = name.place {
                         loaded.no_longer_busy(place.key, place.seq);
                     }
@@ -252,7 +286,45 @@ impl Inner {
 }
 
 impl Loaded {
-    /// Back-pressure: refuses when full, and what is above a number of its lane that was refused so.
+    /// A message is in `ready/`: what waited for it goes on. Answers whether it was new there.
+    pub(super) fn came(&mut self, name: &FileName) -> bool {
+        self.seen.insert(name);
+        let new = self.index.insert(name);
+        if let Some(Place { key, .. }) = name.place {
+            let seen = &self.seen;
+            self.index.wait_anew(key, |on| Some(on).filter(|on| !seen.has(key, *on)));
+        }
+        new
+    }
+
+    /// Minds what the sender says goes before a message that arrives, and names it where it is still to come.
+    /// Answers whether something that was held goes on.
+    fn goes_after(&mut self, name: &mut FileName, after: After) -> bool {
+        let (After::Open(after), Some(place)) = (after, name.place) else { return false };
+        if name.class == Class::Control {
+            return false;
+        }
+        let before = after.filter(|after| (1..place.seq).contains(after));
+        name.after = before.filter(|after| !name.outside() && !self.seen.has(place.key, *after));
+        self.open_after(place.key, place.seq, before)
+    }
+
+    /// The sender says that of all numbers below `seq` `after` is the highest that is not over. Nobody waits for
+    /// those in between any more, neither held mail nor back-pressure.
+    pub(super) fn open_after(&mut self, key: LaneKey, seq: u64, after: Option<u64>) -> bool {
+        let over = |number: u64| number < seq && after.is_none_or(|after| number > after);
+        if let Some(numbers) = self.busy.get_mut(&key) {
+            numbers.retain(|number| !over(*number));
+            if numbers.is_empty() {
+                self.busy.remove(&key);
+            }
+        }
+        let open = after.filter(|after| !self.seen.has(key, *after));
+        self.index.wait_anew(key, |on| if over(on) { open } else { Some(on) })
+    }
+
+    /// Back-pressure: refuses when full, and what is above a number of its lane that was refused so. What fills a
+    /// gap in front of held mail is let in all the same.
     fn admit(&mut self, name: &FileName, inner: &Inner) -> Result<(), MailboxError> {
         let limits = inner.limits();
         let size = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
@@ -265,7 +337,8 @@ impl Loaded {
             let lowest = self.busy.get(&place.key).and_then(|numbers| numbers.first());
             lowest.is_some_and(|lowest| *lowest < place.seq)
         });
-        if ready < limit && !below_is_busy {
+        let fills = name.place.is_some_and(|place| self.index.fills_gap(place.key, place.seq));
+        if (ready < limit || fills) && !below_is_busy {
             return Ok(());
         }
         if let Some(place) = name.place {

@@ -3,6 +3,10 @@
 //! Each lane and epoch is a queue sorted by number; the heads of all lanes are sorted by (class, `order_at`,
 //! id), together with what stands outside the lanes. A claim takes the least; its cost grows with the number
 //! of lanes (logarithmically), never with the backlog. A ready message takes 40 bytes and the queue's slack.
+//!
+//! A message whose name says that a lower number goes before it, which has not come, is *held*, and all of its
+//! lane above it with it: a lane whose head waits so is not among the heads. Few wait at a time (the window of the
+//! sender), so what they wait for is kept beside the queues.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -57,7 +61,7 @@ impl Entry {
         Rank { class: self.class, order_at: self.order_at, id: self.id }
     }
 
-    fn name(&self, key: LaneKey) -> FileName {
+    fn name(&self, key: LaneKey, after: Option<u64>) -> FileName {
         FileName {
             class: self.class,
             order_at: Stamp::from_nanos(self.order_at),
@@ -66,6 +70,7 @@ impl Entry {
             attempt: self.attempt,
             delivery: self.delivery,
             marks: self.marks,
+            after,
             holder: None,
         }
     }
@@ -77,6 +82,12 @@ pub struct Index {
     lanes: HashMap<LaneKey, VecDeque<Entry>>,
     heads: BTreeSet<(Rank, LaneKey)>,
     outside: BTreeMap<Rank, FileName>,
+    /// Where in `outside` an id is.
+    outside_ids: HashMap<MessageId, Rank>,
+    /// What the names say of what arrived before a lower number of its lane: number -> that lower number.
+    named: HashMap<LaneKey, BTreeMap<u64, u64>>,
+    /// What still waits: number -> the number that it waits for. At most the sender's window a lane.
+    waits: HashMap<LaneKey, BTreeMap<u64, u64>>,
     in_lanes: usize,
 }
 
@@ -89,6 +100,7 @@ pub struct Builder {
     /// The lane of the name before: mostly the same again.
     last: usize,
     outside: BTreeMap<Rank, FileName>,
+    named: HashMap<LaneKey, BTreeMap<u64, u64>>,
     twice: bool,
 }
 
@@ -99,6 +111,9 @@ impl Builder {
             Some(place) if !name.outside() => {
                 if let Some(queue) = self.queue(place.key) {
                     queue.push(Entry::of(name, place.seq));
+                }
+                if let Some(after) = name.after {
+                    self.named.entry(place.key).or_default().insert(place.seq, after);
                 }
             }
             Some(_) | None => self.twice |= self.outside.insert(Rank::of(name), *name).is_some(),
@@ -116,10 +131,13 @@ impl Builder {
         self.queues.get_mut(self.last).map(|(_, queue)| queue)
     }
 
-    /// The index, and whether some place or id came twice (one of the two is left out).
+    /// The index, and whether some place or id came twice (one of the two is left out). All whose names say so
+    /// wait, until [`Index::unhold`].
     pub fn finish(self) -> (Index, bool) {
         let mut twice = self.twice;
-        let mut index = Index { outside: self.outside, ..Index::default() };
+        let outside_ids = self.outside.iter().map(|(rank, name)| (name.id, *rank)).collect();
+        let (outside, named, waits) = (self.outside, self.named.clone(), self.named);
+        let mut index = Index { outside, outside_ids, named, waits, ..Index::default() };
         for (key, mut queue) in self.queues {
             let pushed = queue.len();
             queue.sort_unstable_by_key(|entry| entry.seq);
@@ -127,10 +145,8 @@ impl Builder {
             twice |= queue.len() < pushed;
             queue.shrink_to_fit();
             index.in_lanes += queue.len();
-            if let Some(head) = queue.first() {
-                index.heads.insert((head.rank(), key));
-            }
             index.lanes.insert(key, queue.into());
+            index.set_head(key);
         }
         (index, twice)
     }
@@ -163,9 +179,10 @@ impl Index {
         queued + self.outside.keys().take_while(|rank| rank.class == Class::Control).count()
     }
 
-    /// Adds a name; answers whether it was new.
+    /// Adds a name; answers whether it was new. What its name says goes before it is waited for.
     pub fn insert(&mut self, name: &FileName) -> bool {
         let Some(place) = name.place.filter(|_| !name.outside()) else {
+            self.outside_ids.insert(name.id, Rank::of(name));
             return self.outside.insert(Rank::of(name), name.free()).is_none();
         };
         let queue = self.lanes.entry(place.key).or_default();
@@ -177,48 +194,136 @@ impl Index {
         if queue.get(at).is_some_and(|other| other.seq == place.seq) {
             return false;
         }
-        if at == 0 {
-            if let Some(head) = queue.front() {
-                self.heads.remove(&(head.rank(), place.key));
-            }
-            self.heads.insert((entry.rank(), place.key));
+        if at == 0
+            && let Some(head) = queue.front()
+        {
+            self.heads.remove(&(head.rank(), place.key));
         }
         queue.insert(at, entry);
         self.in_lanes += 1;
+        if let Some(after) = name.after {
+            self.named.entry(place.key).or_default().insert(place.seq, after);
+            self.waits.entry(place.key).or_default().insert(place.seq, after);
+        }
+        if at == 0 {
+            self.set_head(place.key);
+        }
         true
     }
 
     /// The name that is kept for this place or id, where it is ready.
     pub fn get(&self, name: &FileName) -> Option<FileName> {
-        let Some(place) = name.place.filter(|_| !name.outside()) else {
-            return self.outside.get(&Rank::of(name)).copied();
-        };
-        let queue = self.lanes.get(&place.key)?;
-        let at = queue.binary_search_by_key(&place.seq, |entry| entry.seq).ok()?;
-        queue.get(at).map(|entry| entry.name(place.key))
+        let outside = || self.outside.get(self.outside_ids.get(&name.id)?).copied();
+        let in_lane = name.place.and_then(|place| {
+            let queue = self.lanes.get(&place.key)?;
+            let at = queue.binary_search_by_key(&place.seq, |entry| entry.seq).ok()?;
+            queue.get(at).map(|entry| self.name(place.key, entry))
+        });
+        in_lane.or_else(outside)
     }
 
     /// Takes a name out; answers whether it was there.
     pub fn remove(&mut self, name: &FileName) -> bool {
         let Some(place) = name.place.filter(|_| !name.outside()) else {
+            self.outside_ids.remove(&name.id);
             return self.outside.remove(&Rank::of(name)).is_some();
         };
         let Some(queue) = self.lanes.get_mut(&place.key) else { return false };
         let Ok(at) = queue.binary_search_by_key(&place.seq, |entry| entry.seq) else { return false };
         let Some(entry) = queue.remove(at) else { return false };
         self.in_lanes -= 1;
-        if at == 0 {
-            self.heads.remove(&(entry.rank(), place.key));
-            if let Some(head) = queue.front() {
-                self.heads.insert((head.rank(), place.key));
-            }
-        }
         if queue.is_empty() {
             self.lanes.remove(&place.key);
         } else if queue.capacity() > 4 * queue.len() + 64 {
             queue.shrink_to(2 * queue.len());
         }
+        for numbers in [&mut self.named, &mut self.waits] {
+            if let Some(of_lane) = numbers.get_mut(&place.key) {
+                of_lane.remove(&place.seq);
+                if of_lane.is_empty() {
+                    numbers.remove(&place.key);
+                }
+            }
+        }
+        if at == 0 {
+            self.heads.remove(&(entry.rank(), place.key));
+            self.set_head(place.key);
+        }
         true
+    }
+
+    /// The number that a ready message of a lane waits for.
+    pub fn waits_for(&self, key: LaneKey, seq: u64) -> Option<u64> {
+        self.waits.get(&key)?.range(..=seq).next().map(|(_, on)| *on)
+    }
+
+    /// How many are held.
+    pub fn held(&self) -> usize {
+        let held = self.waits.iter().filter_map(|(key, waits)| {
+            let (first, _) = waits.first_key_value()?;
+            let queue = self.lanes.get(key)?;
+            Some(queue.len() - queue.partition_point(|entry| entry.seq < *first))
+        });
+        held.sum()
+    }
+
+    /// The lowest that is held of each lane that holds mail.
+    pub fn gaps(&self) -> Vec<FileName> {
+        let gaps = self.waits.iter().filter_map(|(key, waits)| {
+            let (first, _) = waits.first_key_value()?;
+            let queue = self.lanes.get(key)?;
+            let at = queue.binary_search_by_key(first, |entry| entry.seq).ok()?;
+            queue.get(at).map(|entry| self.name(*key, entry))
+        });
+        gaps.collect()
+    }
+
+    /// Whether this number of a lane goes before something that is held.
+    pub fn fills_gap(&self, key: LaneKey, seq: u64) -> bool {
+        self.waits.get(&key).and_then(BTreeMap::last_key_value).is_some_and(|(held, _)| seq < *held)
+    }
+
+    /// Decides anew for everything of a lane that waits, by the number it waits for: which number from now on, or
+    /// none any more. Answers whether the lane goes on.
+    pub fn wait_anew(&mut self, key: LaneKey, on: impl Fn(u64) -> Option<u64>) -> bool {
+        let Some(waits) = self.waits.get_mut(&key) else { return false };
+        let before = waits.len();
+        waits.retain(|_, waited| match on(*waited) {
+            Some(number) => {
+                *waited = number;
+                true
+            }
+            None => false,
+        });
+        let ended = waits.len() < before;
+        if waits.is_empty() {
+            self.waits.remove(&key);
+        }
+        if ended {
+            self.set_head(key);
+        }
+        ended
+    }
+
+    /// Ends the waits for what was seen.
+    pub fn unhold(&mut self, seen: &Seen) {
+        let keys: Vec<LaneKey> = self.waits.keys().copied().collect();
+        for key in keys {
+            self.wait_anew(key, |on| Some(on).filter(|on| !seen.has(key, *on)));
+        }
+    }
+
+    /// Puts the head of a lane among the heads, unless it waits.
+    fn set_head(&mut self, key: LaneKey) {
+        let Some(head) = self.lanes.get(&key).and_then(VecDeque::front) else { return };
+        if self.waits_for(key, head.seq).is_none() {
+            self.heads.insert((head.rank(), key));
+        }
+    }
+
+    fn name(&self, key: LaneKey, entry: &Entry) -> FileName {
+        let after = self.named.get(&key).and_then(|named| named.get(&entry.seq));
+        entry.name(key, after.copied())
     }
 
     /// What a claim takes next.
@@ -244,10 +349,10 @@ impl Index {
     }
 
     fn head(&self, key: &LaneKey) -> Option<FileName> {
-        self.lanes.get(key)?.front().map(|entry| entry.name(*key))
+        self.lanes.get(key)?.front().map(|entry| self.name(*key, entry))
     }
 
-    /// The first `limit` in the order of claims, which takes nothing out.
+    /// The first `limit` in the order of claims, which takes nothing out. What is held is left out.
     pub fn in_order(&self, limit: usize) -> Vec<FileName> {
         let mut waiting: BTreeMap<(Rank, Option<LaneKey>), (FileName, usize)> = BTreeMap::new();
         waiting.extend(self.outside.iter().take(limit).map(|(rank, name)| ((*rank, None), (*name, 0))));
@@ -261,8 +366,10 @@ impl Index {
         {
             names.push(name);
             let next = key.and_then(|key| Some((key, self.lanes.get(&key)?.get(at + 1)?)));
-            if let Some((key, entry)) = next {
-                waiting.insert((entry.rank(), Some(key)), (entry.name(key), at + 1));
+            if let Some((key, entry)) = next
+                && self.waits_for(key, entry.seq).is_none()
+            {
+                waiting.insert((entry.rank(), Some(key)), (self.name(key, entry), at + 1));
             }
         }
         names
@@ -270,7 +377,8 @@ impl Index {
 
     /// All names, in no order.
     pub fn all(&self) -> impl Iterator<Item = FileName> + '_ {
-        let queued = self.lanes.iter().flat_map(|(key, queue)| queue.iter().map(|entry| entry.name(*key)));
+        let queued =
+            self.lanes.iter().flat_map(|(key, queue)| queue.iter().map(|entry| self.name(*key, entry)));
         queued.chain(self.outside.values().copied())
     }
 
@@ -309,6 +417,7 @@ mod tests {
             attempt: 1,
             delivery: if outside { 2 } else { 1 },
             marks: Marks::NONE,
+            after: None,
             holder: None,
         }
     }

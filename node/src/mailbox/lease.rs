@@ -262,9 +262,10 @@ impl Inner {
     }
 
     fn put_back(&self, loaded: &mut Loaded, name: &FileName, held: &FileName) -> Result<(), MailboxError> {
-        self.files().rename_unsynced(&self.path(PROCESSING, held), &self.path(READY, name))?;
+        let name = FileName { after: None, ..*name };
+        self.files().rename_unsynced(&self.path(PROCESSING, held), &self.path(READY, &name))?;
         loaded.held.remove(&held.id);
-        loaded.index.insert(name);
+        loaded.index.insert(&name);
         Ok(())
     }
 

@@ -9,13 +9,15 @@ use posthouse_shared::wire::replies::Stage;
 use super::content::Content;
 use super::error::MailboxError;
 use super::name::{Class, FileName, Marks, Place};
-use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY};
+use super::{DONE, Inner, Loaded, Mailbox, PROCESSING, QUARANTINE, READY, State};
 
 /// How many messages are where.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// To be claimed.
+    /// To be claimed, now or once what goes before it is there.
     pub ready: usize,
+    /// Those of them that are held for a lower number of their lane.
+    pub held: usize,
     /// Held.
     pub processing: usize,
     /// Ended and not pruned.
@@ -62,12 +64,26 @@ pub struct Located {
     pub marks: Marks,
 }
 
+/// A lane that holds mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The lowest message that is held.
+    pub id: MessageId,
+    /// Its lane and epoch.
+    pub key: LaneKey,
+    /// Its number.
+    pub seq: u64,
+    /// The number that has not come.
+    pub waits_for: u64,
+}
+
 impl Mailbox {
     /// How many messages are where.
     pub fn counts(&self) -> Result<Counts, MailboxError> {
         self.0.with(|loaded| {
             Ok(Counts {
                 ready: loaded.index.len(),
+                held: loaded.index.held(),
                 processing: loaded.held.len(),
                 done: loaded.done,
                 quarantined: loaded.quarantined.len() + loaded.quarantined_foreign,
@@ -126,6 +142,19 @@ impl Mailbox {
         }
     }
 
+    /// The lowest held message of each lane that holds mail.
+    pub fn gaps(&self) -> Result<Vec<Gap>, MailboxError> {
+        self.0.with(|loaded| Ok(gaps(loaded)))
+    }
+
+    /// The same where the names are in memory; nothing where they are not.
+    pub fn gaps_in_memory(&self) -> Vec<Gap> {
+        match &*self.0.lock_state() {
+            State::Loaded(loaded) => gaps(loaded),
+            State::Cold | State::Gone => Vec::new(),
+        }
+    }
+
     /// When the newest mail of the lead was sent that is ready; control and what a person redelivered do not
     /// count. Mail newer than a stop ends the stop.
     pub fn lead_newest(&self) -> Result<Option<Stamp>, MailboxError> {
@@ -170,6 +199,15 @@ impl Inner {
         })?;
         Ok(())
     }
+}
+
+fn gaps(loaded: &Loaded) -> Vec<Gap> {
+    let gaps = loaded.index.gaps().into_iter().filter_map(|name| {
+        let place = name.place?;
+        let waits_for = loaded.index.waits_for(place.key, place.seq)?;
+        Some(Gap { id: name.id, key: place.key, seq: place.seq, waits_for })
+    });
+    gaps.collect()
 }
 
 fn in_memory(

@@ -53,11 +53,11 @@ use posthouse_shared::name::{AgentId, AgentName, MessageId, TeamName};
 use posthouse_shared::wire::replies::Stage;
 use tokio::sync::{mpsc, watch as channel};
 
-pub use deliver::Delivered;
+pub use deliver::{After, Delivered};
 pub use error::MailboxError;
 pub use index::Which;
 pub use lease::{Batch, Claimed, Lease, Release};
-pub use look::{Counts, Located, Peeked};
+pub use look::{Counts, Gap, Located, Peeked};
 pub use name::{Incarnation, Marks};
 pub use prune::Pruned;
 pub use quarantine::{Quarantined, Reason};
@@ -301,6 +301,11 @@ impl Mailboxes {
         open.remove(agent);
         mailbox.0.bump();
         Ok(())
+    }
+
+    /// The mailboxes that were used since the start.
+    pub fn used(&self) -> Vec<Mailbox> {
+        self.0.all().into_iter().map(|inner| Mailbox(inner, Arc::clone(&self.0))).collect()
     }
 
     /// Whose mailboxes are on disk, by team and name.

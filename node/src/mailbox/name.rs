@@ -2,10 +2,11 @@
 //! contents. The content decides all the same: it is checked at the claim.
 //!
 //! ```text
-//! <class><order_at>.<lane>.<term>.<index>.<seq>.<id>[.a<attempt>][.d<delivery>][.m<marks>][.i<incarnation>].json
+//! <class><order_at>.<lane>.<term>.<index>.<seq>.<id>[.a<attempt>][.d<delivery>][.m<marks>][.h<after>][.i<incarnation>].json
 //! ```
 //! `class` is `c`, `l` or `n`; `order_at` and `lane` have 16 hex digits, `id` 32; the other numbers are hex
-//! without leading zeros. A message without a lane has `-` for its four parts. Parts in brackets are left away
+//! without leading zeros. A message without a lane has `-` for its four parts. `after` is the lower number of its
+//! lane that had not come yet when it arrived; the name loses it at the claim. Parts in brackets are left away
 //! at their first value. Only what [`FileName`] prints is parsed, so a name has one form.
 
 use std::ffi::OsStr;
@@ -144,6 +145,8 @@ pub struct FileName {
     pub delivery: u16,
     /// Its marks.
     pub marks: Marks,
+    /// The lower number of its lane that goes before it and was not here when it arrived.
+    pub after: Option<u64>,
     /// Who holds it; in `processing/` only.
     pub holder: Option<Incarnation>,
 }
@@ -160,6 +163,7 @@ impl FileName {
             attempt: 1,
             delivery: 1,
             marks,
+            after: None,
             holder: None,
         }
     }
@@ -174,6 +178,7 @@ impl FileName {
             attempt: 1,
             delivery: 1,
             marks: Marks::NONE,
+            after: None,
             holder: None,
         }
     }
@@ -190,9 +195,10 @@ impl FileName {
         self
     }
 
-    /// The same, held.
+    /// The same, held. What went before it was there, or is not waited for any more.
     #[must_use]
     pub const fn held(mut self, by: Incarnation) -> Self {
+        self.after = None;
         self.holder = Some(by);
         self
     }
@@ -239,9 +245,15 @@ impl FileName {
                     }
                     3
                 }
+                "h" => {
+                    let below = |place: Place| (1..place.seq).contains(&number) && !name.outside();
+                    name.after = Some(number).filter(|_| name.place.is_some_and(below));
+                    name.after?;
+                    4
+                }
                 "i" => {
                     name.holder = Some(Incarnation(number));
-                    4
+                    5
                 }
                 _ => return None,
             };
@@ -273,6 +285,9 @@ impl fmt::Display for FileName {
         }
         if self.marks != Marks::NONE {
             write!(f, ".m{:x}", self.marks.0)?;
+        }
+        if let Some(after) = self.after {
+            write!(f, ".h{after:x}")?;
         }
         if let Some(holder) = self.holder {
             write!(f, ".i{:x}", holder.0)?;
@@ -309,14 +324,14 @@ mod tests {
     fn any_name() -> impl Strategy<Value = FileName> {
         let class = prop_oneof![Just(Class::Control), Just(Class::Lead), Just(Class::Normal)];
         let place = prop::option::of((any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()));
-        let rest = (1u16.., 1u16.., 0u8..32, prop::option::of(any::<u64>()));
+        let rest = (1u16.., 1u16.., 0u8..32, prop::option::of(any::<u64>()), any::<u64>());
         (class, any::<u64>(), place, any::<u128>(), rest).prop_map(|(class, at, place, id, rest)| {
-            let (attempt, delivery, marks, holder) = rest;
+            let (attempt, delivery, marks, holder, after) = rest;
             let place = place.map(|(lane, term, index, seq)| Place {
                 key: LaneKey { lane: LaneHash(lane), epoch: Generation::new(term, index) },
                 seq,
             });
-            FileName {
+            let name = FileName {
                 class,
                 order_at: Stamp::from_nanos(at),
                 place,
@@ -324,8 +339,11 @@ mod tests {
                 attempt,
                 delivery,
                 marks: Marks(marks),
+                after: None,
                 holder: holder.map(Incarnation),
-            }
+            };
+            let waits = |place: Place| (1..place.seq).contains(&after) && !name.outside();
+            FileName { after: Some(after).filter(|_| name.place.is_some_and(waits)), ..name }
         })
     }
 

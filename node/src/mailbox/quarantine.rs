@@ -224,6 +224,7 @@ impl Inner {
             Content::Good(..) => {}
             Content::Bad(reason) => return Err(unreadable(format!("{} ({})", reason.text, reason.code))),
         }
+        name.after = None;
         name.attempt = 1;
         name.delivery = name.delivery.saturating_add(1);
         name.marks = name.marks.and(Marks::REDELIVERED);
@@ -231,8 +232,7 @@ impl Inner {
             self.files().rename_unsynced(&path, &self.path(READY, &name))?;
             self.files().point("mailbox.redeliver.renamed");
             loaded.quarantined.remove(&name.id);
-            loaded.seen.insert(&name);
-            loaded.index.insert(&name);
+            loaded.came(&name);
             Ok(())
         })?;
         self.files().remove_unsynced(&reason_path(&path))?;

@@ -44,7 +44,7 @@ impl Inner {
             Some(parsed) if parsed.holder.is_none() => ready.push(&parsed),
             Some(_) | None => foreign.push((READY, name.to_owned())),
         })?;
-        let (index, mut twice) = ready.finish();
+        let (mut index, mut twice) = ready.finish();
         let mut seen = Seen::default();
         for names in [&done, &quarantine, &held] {
             twice |= seen.insert_all(names);
@@ -56,6 +56,7 @@ impl Inner {
             return self.load(news);
         }
         seen.merge(&cursors);
+        index.unhold(&seen);
         let mut loaded = Loaded {
             index,
             seen,
@@ -172,7 +173,8 @@ impl Inner {
         let Some(name) = FileName::parse(raw).filter(|name| name.holder.is_none()) else {
             return self.take_in(loaded, READY, raw);
         };
-        let known = loaded.in_flight.contains(&Key::of(&name)) || loaded.index.get(&name).is_some();
+        let indexed = loaded.index.get(&name).is_some_and(|known| known.outside() == name.outside());
+        let known = loaded.in_flight.contains(&Key::of(&name)) || indexed;
         let path = self.dir.join(READY).join(raw);
         if known || !self.files().exists(&path) {
             return Ok(false);
@@ -181,9 +183,8 @@ impl Inner {
             self.quarantine_file(loaded, &path, &format!("twin-{name}"), None, &Reason::duplicate())?;
             return Ok(false);
         }
-        loaded.seen.insert(&name);
         loaded.quarantined.remove(&name.id);
-        Ok(loaded.index.insert(&name))
+        Ok(loaded.came(&name))
     }
 
     /// Whether a message that was taken before is settled or held: if not, another process gave it back.
@@ -231,8 +232,7 @@ impl Inner {
             Err(error) => return Err(error.into()),
         }
         self.files().point("mailbox.adopt.renamed");
-        loaded.seen.insert(&name);
-        Ok(loaded.index.insert(&name))
+        Ok(loaded.came(&name))
     }
 
     /// The name under which a foreign file is delivered. What carries our own hash gets its own place back;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use posthouse_shared::lane::LaneKey;
+use posthouse_shared::lane::{LaneHash, LaneKey};
 use posthouse_shared::name::{HostName, MessageId};
 
 /// Messages of one lane that may be in flight.
@@ -50,6 +50,8 @@ pub struct Item {
     pub seq: u64,
     /// Where it goes.
     pub host: HostName,
+    /// An earlier home of its recipient may have handled it.
+    pub handled: bool,
 }
 
 /// What is to be done about a message now.
@@ -89,6 +91,8 @@ struct Entry {
     item: Item,
     phase: Phase,
     attempt: u64,
+    /// Whether it may have reached its host.
+    sent: bool,
     since: Duration,
 }
 
@@ -114,6 +118,22 @@ pub struct OutboxCounts {
     pub oldest_undone: Duration,
 }
 
+impl OutboxCounts {
+    fn add(&mut self, entry: &Entry, now: Duration) {
+        let age = now.saturating_sub(entry.since);
+        match entry.phase {
+            Phase::Fresh | Phase::Waiting { .. } => {
+                self.unstored += 1;
+                self.oldest_unstored = self.oldest_unstored.max(age);
+            }
+            Phase::Stored { .. } => {
+                self.undone += 1;
+                self.oldest_undone = self.oldest_undone.max(age);
+            }
+        }
+    }
+}
+
 impl Lanes {
     /// With nothing in it.
     pub fn new(pace: Pace) -> Self {
@@ -130,14 +150,14 @@ impl Lanes {
         self.ids.is_empty()
     }
 
-    /// Adds a message; answers whether it was new.
-    pub fn add(&mut self, item: Item, now: Duration) -> bool {
+    /// Adds a message; answers whether it was new. `sent`: it may have been sent already, before a restart.
+    pub fn add(&mut self, item: Item, sent: bool, now: Duration) -> bool {
         if self.ids.contains_key(&item.id) {
             return false;
         }
         let (key, seq) = (item.lane, item.seq);
         self.ids.insert(item.id, (key, seq));
-        let entry = Entry { item, phase: Phase::Fresh, attempt: 1, since: now };
+        let entry = Entry { item, phase: Phase::Fresh, attempt: 1, sent, since: now };
         self.lanes.entry(key).or_default().insert(seq, entry);
         self.refill(key, now);
         true
@@ -154,6 +174,40 @@ impl Lanes {
         self.unset_timer(key, seq, entry.phase);
         self.refill(key, now);
         Some(entry.item)
+    }
+
+    /// The same for a message that the other host will never have: the next of its lane is seen to at once, since
+    /// over there it may be held for this one.
+    pub fn end(&mut self, id: MessageId, now: Duration) -> Option<Item> {
+        let item = self.remove(id, now)?;
+        let above = (std::ops::Bound::Excluded(item.seq), std::ops::Bound::Unbounded);
+        let next = self.lanes.get(&item.lane).and_then(|lane| lane.range(above).next());
+        if let Some(next) = next.map(|(_, entry)| entry.item.id) {
+            self.soon(next, now);
+        }
+        Some(item)
+    }
+
+    /// Everything of a lane, in all its epochs, is seen to now.
+    pub fn hurry(&mut self, lane: LaneHash, now: Duration) {
+        let of_lane = self.lanes.iter().filter(|(key, _)| key.lane == lane);
+        let ids: Vec<MessageId> = of_lane.flat_map(|(_, lane)| lane.values().map(|e| e.item.id)).collect();
+        ids.into_iter().for_each(|id| self.soon(id, now));
+    }
+
+    fn soon(&mut self, id: MessageId, now: Duration) {
+        self.change(id, |entry| match &mut entry.phase {
+            Phase::Fresh => {}
+            Phase::Waiting { at, .. } | Phase::Stored { at, .. } => *at = now.min(*at),
+        });
+    }
+
+    /// Which lanes have something on its way, and to where.
+    pub fn destinations(&self) -> BTreeSet<(LaneHash, HostName)> {
+        let of_lane = |(key, lane): (&LaneKey, &BTreeMap<u64, Entry>)| {
+            lane.values().map(|entry| (key.lane, entry.item.host.clone())).collect::<BTreeSet<_>>()
+        };
+        self.lanes.iter().flat_map(of_lane).collect()
     }
 
     /// One message.
@@ -197,10 +251,18 @@ impl Lanes {
         });
     }
 
+    /// Where it would go if it went to another host: marked where it may have reached the present one.
+    pub fn readdressed(&self, id: MessageId, host: HostName) -> Option<Item> {
+        let (key, seq) = self.ids.get(&id)?;
+        let entry = self.lanes.get(key)?.get(seq)?;
+        Some(Item { host, handled: entry.item.handled || entry.sent, ..entry.item.clone() })
+    }
+
     /// It goes to another host from now on.
-    pub fn readdress(&mut self, id: MessageId, host: HostName, now: Duration) {
-        self.change(id, |entry| {
-            entry.item.host = host;
+    pub fn readdress(&mut self, item: Item, now: Duration) {
+        self.change(item.id, |entry| {
+            entry.item = item;
+            entry.sent = false;
             entry.attempt += 1;
             entry.phase = Phase::Waiting { at: now, acked: false };
         });
@@ -251,6 +313,7 @@ impl Lanes {
                     let doublings = u32::try_from(entry.attempt.saturating_sub(1)).unwrap_or(16).min(16);
                     let pause = (self.pace.resend_min * 2u32.pow(doublings)).min(self.pace.resend_max);
                     entry.phase = Phase::Waiting { at: now + pause.mul_f64(spread), acked: false };
+                    entry.sent = true;
                     Act::Publish
                 }
                 Phase::Stored { asked, .. } => {
@@ -272,23 +335,41 @@ impl Lanes {
         self.timers.first().map(|(at, _, _)| *at)
     }
 
+    /// How many the bus has never taken since the start.
+    pub fn unpublished(&self) -> usize {
+        let entries = self.lanes.values().flat_map(BTreeMap::values);
+        let waits = |entry: &&Entry| match entry.phase {
+            Phase::Fresh => true,
+            Phase::Waiting { acked, .. } => !acked && entry.attempt == 1,
+            Phase::Stored { .. } => false,
+        };
+        entries.filter(waits).count()
+    }
+
     /// How much is on its way. Looks at everything.
     pub fn counts(&self, now: Duration) -> OutboxCounts {
         let mut counts = OutboxCounts::default();
+        self.lanes.values().flat_map(BTreeMap::values).for_each(|entry| counts.add(entry, now));
+        counts
+    }
+
+    /// The same by destination. Looks at everything.
+    pub fn by_host(&self, now: Duration) -> BTreeMap<HostName, OutboxCounts> {
+        let mut hosts: BTreeMap<HostName, OutboxCounts> = BTreeMap::new();
         for entry in self.lanes.values().flat_map(BTreeMap::values) {
-            let age = now.saturating_sub(entry.since);
-            match entry.phase {
-                Phase::Fresh | Phase::Waiting { .. } => {
-                    counts.unstored += 1;
-                    counts.oldest_unstored = counts.oldest_unstored.max(age);
-                }
-                Phase::Stored { .. } => {
-                    counts.undone += 1;
-                    counts.oldest_undone = counts.oldest_undone.max(age);
-                }
+            match hosts.get_mut(&entry.item.host) {
+                Some(counts) => counts.add(entry, now),
+                None => hosts.entry(entry.item.host.clone()).or_default().add(entry, now),
             }
         }
-        counts
+        hosts
+    }
+
+    /// How many of each lane, all its epochs together, are on their way.
+    pub fn by_lane(&self) -> HashMap<LaneHash, usize> {
+        let mut lanes: HashMap<LaneHash, usize> = HashMap::new();
+        self.lanes.iter().for_each(|(key, lane)| *lanes.entry(key.lane).or_default() += lane.len());
+        lanes
     }
 
     fn change(&mut self, id: MessageId, change: impl FnOnce(&mut Entry)) {
@@ -344,7 +425,6 @@ impl Lanes {
 mod tests {
     use super::*;
     use posthouse_shared::generation::Generation;
-    use posthouse_shared::lane::LaneHash;
 
     fn item(seq: u64) -> Item {
         Item {
@@ -352,6 +432,7 @@ mod tests {
             lane: LaneKey { lane: LaneHash(1), epoch: Generation::new(1, 1) },
             seq,
             host: HostName::new("beta").unwrap(),
+            handled: false,
         }
     }
 
@@ -366,8 +447,8 @@ mod tests {
     #[test]
     fn a_lane_has_at_most_its_window_in_flight_and_goes_on_as_it_is_stored() {
         let mut lanes = Lanes::new(Pace::default());
-        (1..=100).for_each(|seq| assert!(lanes.add(item(seq), at(0))));
-        assert!(!lanes.add(item(1), at(0)));
+        (1..=100).for_each(|seq| assert!(lanes.add(item(seq), false, at(0))));
+        assert!(!lanes.add(item(1), false, at(0)));
         let due = lanes.due(at(0), 1_000, &mut || 0.5);
         assert_eq!(numbers(&due), (1..=64).collect::<Vec<_>>());
         assert_eq!((due[0].after, due[5].after), (None, Some(5)));
@@ -382,7 +463,7 @@ mod tests {
     #[test]
     fn an_unknown_outcome_keeps_its_try_and_a_taken_one_becomes_another() {
         let mut lanes = Lanes::new(Pace::default());
-        lanes.add(item(1), at(0));
+        lanes.add(item(1), false, at(0));
         let tries = |lanes: &mut Lanes, now| {
             lanes.due(now, 10, &mut || 0.5).iter().map(|due| (due.attempt, due.what)).collect::<Vec<_>>()
         };
@@ -401,5 +482,36 @@ mod tests {
         assert_eq!(tries(&mut lanes, at(7_300)), [(3, Act::Publish)]);
         assert!(lanes.remove(item(1).id, at(7_400)).is_some());
         assert!(lanes.is_empty() && lanes.next().is_none());
+    }
+
+    #[test]
+    fn what_the_other_host_will_never_have_hurries_the_next_of_its_lane() {
+        let mut lanes = Lanes::new(Pace::default());
+        (1..=3).for_each(|seq| assert!(lanes.add(item(seq), false, at(0))));
+        lanes.due(at(0), 10, &mut || 0.5);
+        lanes.stored(item(2).id, at(1));
+        assert!(lanes.due(at(2), 10, &mut || 0.5).is_empty());
+        lanes.end(item(1).id, at(2));
+        let due = lanes.due(at(2), 10, &mut || 0.5);
+        assert_eq!(
+            due.iter().map(|due| (due.item.seq, due.after, due.what)).collect::<Vec<_>>(),
+            [(2, None, Act::Ask)]
+        );
+    }
+
+    #[test]
+    fn only_what_may_have_arrived_is_marked_when_it_goes_elsewhere() {
+        let mut lanes = Lanes::new(Pace::default());
+        let gamma = || HostName::new("gamma").unwrap();
+        lanes.add(item(1), false, at(0));
+        lanes.add(item(2), true, at(0));
+        assert!(!lanes.readdressed(item(1).id, gamma()).unwrap().handled);
+        assert!(lanes.readdressed(item(2).id, gamma()).unwrap().handled);
+        lanes.due(at(0), 1, &mut || 0.5);
+        let moved = lanes.readdressed(item(1).id, gamma()).unwrap();
+        assert!(moved.handled);
+        lanes.readdress(moved, at(1));
+        let again = lanes.readdressed(item(1).id, HostName::new("delta").unwrap()).unwrap();
+        assert!(again.handled && lanes.by_host(at(2)).contains_key(&gamma()));
     }
 }

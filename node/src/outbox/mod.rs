@@ -3,11 +3,13 @@
 //! a copy that comes back after a crash is sent again, and the receiver drops it as a duplicate.
 //!
 //! ```text
-//! DATA/outbox/tmp/      DATA/outbox/<host>/<lane>.<term>.<index>.<seq>.<id>.json
+//! DATA/outbox/tmp/      DATA/outbox/<host>/<lane>.<term>.<index>.<seq>.<id>[.handled].json
 //! ```
+//! `handled`: it was re-addressed from a home that may have handled it.
 
 pub mod lanes;
 
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +23,7 @@ use posthouse_shared::generation::Generation;
 use posthouse_shared::lane::{LaneHash, LaneKey};
 use posthouse_shared::limits::Limits;
 use posthouse_shared::message::{DecodeError, Sealed};
-use posthouse_shared::name::{HostName, MessageId};
+use posthouse_shared::name::{AgentId, HostName, MessageId};
 use posthouse_shared::refusal::Refusal;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -83,7 +85,11 @@ struct Inner {
     limits: Arc<Limits>,
     clock: Arc<dyn Clock>,
     lanes: Mutex<Lanes>,
+    /// Whose lane it is, as far as a record was seen.
+    recipients: Mutex<HashMap<LaneHash, AgentId>>,
     changes: watch::Sender<u64>,
+    /// Rises with what the bus takes.
+    published: watch::Sender<u64>,
     tmp: AtomicU64,
 }
 
@@ -109,7 +115,7 @@ impl Outbox {
             }
             files.visit(&dir.join(host.as_str()), &mut |name| match parse(name, &host) {
                 Some(item) => {
-                    lanes.add(item, now);
+                    lanes.add(item, true, now);
                 }
                 None => tracing::warn!(?name, %host, "foreign file in the outbox"),
             })?;
@@ -120,7 +126,9 @@ impl Outbox {
             limits,
             clock,
             lanes: Mutex::new(lanes),
+            recipients: Mutex::default(),
             changes: watch::Sender::new(0),
+            published: watch::Sender::new(0),
             tmp: AtomicU64::new(0),
         })))
     }
@@ -143,14 +151,15 @@ impl Outbox {
                 return Err(OutboxError::Full { limit });
             }
         }
-        let item = Item { id, lane, seq: at.seq, host: host.clone() };
+        let item = Item { id, lane, seq: at.seq, host: host.clone(), handled: false };
         inner.files.create_dirs(&inner.dir.join(host.as_str()))?;
         let count = inner.tmp.fetch_add(1, Ordering::Relaxed);
         let tmp = inner.dir.join(TMP).join(count.to_string());
+        inner.recipients().entry(lane.lane).or_insert_with(|| envelope.recipient());
         inner.files.point("outbox.put.begin");
         inner.files.place(&tmp, &inner.path(&item), &sealed.bytes)?;
         inner.files.point("outbox.put.synced");
-        let new = inner.lock().add(item, inner.clock.boot());
+        let new = inner.lock().add(item, false, inner.clock.boot());
         inner.bump();
         Ok(new)
     }
@@ -162,7 +171,9 @@ impl Outbox {
             return Ok(None);
         };
         let decoded = Sealed::decode_unchecked(bytes, &inner.limits);
-        decoded.map(Some).map_err(|source| OutboxError::Broken { id: item.id, source })
+        let sealed = decoded.map_err(|source| OutboxError::Broken { id: item.id, source })?;
+        inner.recipients().entry(item.lane.lane).or_insert_with(|| sealed.envelope.recipient());
+        Ok(Some(sealed))
     }
 
     /// Ends a message: it is done, or ended for good. Not synced: see above.
@@ -177,15 +188,46 @@ impl Outbox {
         Ok(item)
     }
 
+    /// The same for a message that the other host will never have: those above it in its lane are seen to at once.
+    pub fn end(&self, id: MessageId) -> Result<Option<Item>, OutboxError> {
+        let inner = &self.0;
+        let item = inner.lock().end(id, inner.clock.boot());
+        if let Some(item) = &item {
+            inner.files.remove_unsynced(&inner.path(item))?;
+            inner.files.point("outbox.ended");
+            inner.bump();
+        }
+        Ok(item)
+    }
+
     /// Its recipient lives elsewhere now. Durable at return.
     pub fn readdress(&self, item: &Item, host: &HostName) -> Result<(), OutboxError> {
         let inner = &self.0;
+        let Some(to) = inner.lock().readdressed(item.id, host.clone()) else { return Ok(()) };
         inner.files.create_dirs(&inner.dir.join(host.as_str()))?;
-        let to = Item { host: host.clone(), ..item.clone() };
+        inner.files.point("outbox.readdress.begin");
         inner.files.rename(&inner.path(item), &inner.path(&to))?;
-        inner.lock().readdress(item.id, host.clone(), inner.clock.boot());
+        inner.files.point("outbox.readdressed");
+        inner.lock().readdress(to, inner.clock.boot());
         inner.bump();
         Ok(())
+    }
+
+    /// The homes of recipients have changed: what goes to another than `home` says is seen to at once.
+    pub fn moved(&self, home: impl Fn(&AgentId) -> Option<HostName>) {
+        let inner = &self.0;
+        let destinations = inner.lock().destinations();
+        let recipients = inner.recipients().clone();
+        let mut hurried = false;
+        for (lane, host) in destinations {
+            if recipients.get(&lane).is_some_and(|to| home(to).as_ref() != Some(&host)) {
+                inner.lock().hurry(lane, inner.clock.boot());
+                hurried = true;
+            }
+        }
+        if hurried {
+            inner.bump();
+        }
     }
 
     /// The other host has stored it; answers whether that is news.
@@ -212,6 +254,9 @@ impl Outbox {
     /// What the bus said to a try.
     pub fn published(&self, id: MessageId, taken: bool) {
         self.0.lock().published(id, taken);
+        if taken {
+            self.0.published.send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 
     /// The bus is back.
@@ -241,9 +286,44 @@ impl Outbox {
         self.0.lock().counts(self.0.clock.boot())
     }
 
+    /// How many messages the bus has never taken since the start.
+    pub fn unpublished(&self) -> usize {
+        self.0.lock().unpublished()
+    }
+
+    /// How much is on its way to each host, and since when. Looks at everything.
+    pub fn by_host(&self) -> BTreeMap<HostName, OutboxCounts> {
+        self.0.lock().by_host(self.0.clock.boot())
+    }
+
+    /// How many messages are on their way to each recipient. A lane of an earlier start counts once its first record
+    /// was read, which is tried at the start.
+    pub fn by_recipient(&self) -> BTreeMap<AgentId, usize> {
+        let lanes = self.0.lock().by_lane();
+        let recipients = self.0.recipients();
+        let mut counts: BTreeMap<AgentId, usize> = BTreeMap::new();
+        for (lane, count) in lanes {
+            if let Some(to) = recipients.get(&lane) {
+                *counts.entry(to.clone()).or_default() += count;
+            }
+        }
+        counts
+    }
+
     /// Bumps whenever something changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
+    }
+
+    /// Until the bus has taken everything once. Cancel-safe.
+    pub async fn drained(&self) {
+        let (mut changes, mut published) = (self.changes(), self.0.published.subscribe());
+        while self.unpublished() > 0 {
+            tokio::select! {
+                _ = changes.changed() => {}
+                _ = published.changed() => {}
+            }
+        }
     }
 
     /// Its directory.
@@ -257,6 +337,10 @@ impl Inner {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn recipients(&self) -> MutexGuard<'_, HashMap<LaneHash, AgentId>> {
+        self.recipients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn bump(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -264,7 +348,8 @@ impl Inner {
     fn path(&self, item: &Item) -> PathBuf {
         let LaneKey { lane, epoch } = item.lane;
         let id = item.id.0.as_simple();
-        let name = format!("{:016x}.{}.{}.{}.{id}.json", lane.0, epoch.term, epoch.index, item.seq);
+        let handled = if item.handled { ".handled" } else { "" };
+        let name = format!("{:016x}.{}.{}.{}.{id}{handled}.json", lane.0, epoch.term, epoch.index, item.seq);
         self.dir.join(item.host.as_str()).join(name)
     }
 }
@@ -275,7 +360,12 @@ fn parse(name: &OsStr, host: &HostName) -> Option<Item> {
     let epoch = Generation::new(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let seq = parts.next()?.parse().ok()?;
     let id = MessageId(Uuid::parse_str(parts.next()?).ok()?);
-    Some(Item { id, lane: LaneKey { lane, epoch }, seq, host: host.clone() })
+    let handled = match parts.next() {
+        None => false,
+        Some("handled") => true,
+        Some(_) => return None,
+    };
+    Some(Item { id, lane: LaneKey { lane, epoch }, seq, host: host.clone(), handled })
 }
 
 /// Between 0 and 1; a fresh id's bits are random enough to keep hosts apart.
@@ -335,5 +425,12 @@ mod tests {
         assert_eq!(seen, [(2, "gamma", None), (3, "beta", Some(2))]);
         assert_eq!(outbox.read(&due[0].item).unwrap().unwrap().envelope, sealed(2).envelope);
         assert_eq!(outbox.counts().unstored, 2);
+        assert_eq!(outbox.by_recipient().into_values().collect::<Vec<_>>(), [2]);
+        // What was in the outbox before a restart may have been sent.
+        outbox.readdress(&due[1].item, &gamma).unwrap();
+        let outbox = open(dir.path());
+        assert!(outbox.get(sealed(3).envelope.id).unwrap().handled);
+        let mut hosts = outbox.by_host();
+        assert_eq!((hosts.remove(&gamma).unwrap().unstored, hosts.len()), (2, 0));
     }
 }

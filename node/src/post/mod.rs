@@ -24,6 +24,7 @@ use posthouse_shared::message::{
 use posthouse_shared::name::{AgentId, AgentName, HostName, MessageId};
 use posthouse_shared::refusal::Refusal;
 use posthouse_shared::team::Standing;
+use posthouse_shared::wire::event::What;
 use posthouse_shared::wire::replies::{SendState, Stage};
 
 pub use clock::KeptClock;
@@ -79,6 +80,19 @@ pub struct Posted {
     pub duplicate: bool,
     /// The message as it is stored.
     pub sealed: Sealed,
+}
+
+impl Posted {
+    /// What happened, where it is news: stored on `host`, or accepted there for another one.
+    pub fn event(&self, host: &HostName) -> Option<What> {
+        let Envelope { team, id, kind, from, to, .. } = self.sealed.envelope.clone();
+        let (from, to, host) = (from.agent.to_string(), to.agent, host.clone());
+        match self.state {
+            _ if self.duplicate => None,
+            SendState::Accepted => Some(What::MessageAccepted { team, id, kind, from, to, host }),
+            SendState::Stored => Some(What::MessageStored { team, id, kind, from, to, host }),
+        }
+    }
 }
 
 /// What a [`Post`] is made from.
@@ -157,6 +171,11 @@ impl Post {
 
     /// Delivers what was prepared. May be repeated: its place in the lane makes it one message.
     pub fn deliver(&self, sealed: &Sealed) -> Result<Posted, Refusal> {
+        self.deliver_marked(sealed, Marks::NONE)
+    }
+
+    /// The same, with marks where it is delivered on this host.
+    pub fn deliver_marked(&self, sealed: &Sealed, marks: Marks) -> Result<Posted, Refusal> {
         let to = sealed.envelope.recipient();
         if let Some(away) = &self.0.setup.away
             && let Some(residence) = self.0.setup.directory.get(&to)
@@ -166,14 +185,19 @@ impl Post {
         }
         let urgent =
             sealed.envelope.lane.is_some_and(|lane| lane.control) && !sealed.envelope.kind.is_control();
-        let marks = if urgent { Marks::URGENT } else { Marks::NONE };
+        let marks = if urgent { marks.and(Marks::URGENT) } else { marks };
         let mailbox = self.0.setup.mailboxes.get(&to).map_err(|e| refuse(&e))?;
         let delivered = mailbox.deliver(sealed, marks).map_err(|e| refuse(&e))?;
         let duplicate = match delivered {
             Delivered::Stored => {
                 self.0.setup.trace.note(
                     sealed,
-                    TraceNote { at: self.0.setup.clock.now(), stage: Stage::Stored, detail: String::new() },
+                    TraceNote {
+                        at: self.0.setup.clock.now(),
+                        stage: Stage::Stored,
+                        detail: String::new(),
+                        host: None,
+                    },
                 );
                 false
             }
@@ -194,7 +218,10 @@ impl Post {
         let new = away.outbox.put(host, &signed).map_err(|e| e.refusal())?;
         if new {
             let detail = format!("for {host}");
-            setup.trace.note(&signed, TraceNote { at: setup.clock.now(), stage: Stage::Accepted, detail });
+            setup.trace.note(
+                &signed,
+                TraceNote { at: setup.clock.now(), stage: Stage::Accepted, detail, host: None },
+            );
         }
         let id = signed.envelope.id;
         Ok(Posted { id, state: SendState::Accepted, duplicate: !new, sealed: signed })
@@ -205,6 +232,11 @@ impl Post {
         if let Ok(mailbox) = self.0.setup.mailboxes.get(&sealed.envelope.recipient()) {
             mailbox.withdraw(sealed);
         }
+    }
+
+    /// This host.
+    pub fn host(&self) -> &HostName {
+        &self.0.setup.host
     }
 
     /// The clock that stamps messages.

@@ -6,7 +6,9 @@
 //! | `send` | publishes what is due, asks about what is not done, hears receipts |
 //! | `receive` | stores what arrives, always acknowledges, answers questions |
 //! | `judge` | whose message it is, and whether it is for here |
+//! | `follow` | what a change of the directory means for what waits |
 
+mod follow;
 mod judge;
 mod receive;
 mod send;
@@ -26,7 +28,7 @@ use tokio::sync::mpsc;
 
 use crate::directory::Directory;
 use crate::host_keys::{KeptKeys, KeysError};
-use crate::link::HostLink;
+use crate::link::{HostLink, Link};
 use crate::mailbox::{Mailboxes, Settled};
 use crate::outbox::Outbox;
 use crate::port::AuthorityPort;
@@ -76,6 +78,7 @@ pub struct Relay;
 pub struct RelayHandle {
     tasks: Supervisor,
     outbox: Outbox,
+    link: Arc<dyn Link>,
 }
 
 pub(super) struct Shared {
@@ -98,19 +101,25 @@ impl Relay {
         let keys = KeptKeys::open(&options.files, &options.data, options.directory.hosts())?;
         let (to, settled) = mpsc::channel(SETTLED_QUEUE);
         options.mailboxes.on_settled(to);
-        let outbox = options.outbox.clone();
+        let (outbox, link) = (options.outbox.clone(), Arc::clone(&options.link.link));
         let shared = Arc::new(Shared { options, keys, sources: Mutex::default() });
         let tasks = Supervisor::new();
         tasks.start("relay send", send::run(Arc::clone(&shared), tasks.closing()));
         tasks.start("relay receive", receive::run(Arc::clone(&shared), tasks.closing()));
+        tasks.start("relay follow", follow::run(Arc::clone(&shared), tasks.closing()));
         tasks.start("relay settled", tell_settled(shared, settled, tasks.closing()));
-        Ok(RelayHandle { tasks, outbox })
+        Ok(RelayHandle { tasks, outbox, link })
     }
 }
 
 impl RelayHandle {
-    /// Ends it within `grace`; what is on its way stays in the outbox. Answers whether it ended by itself.
-    pub async fn close(&self, grace: Duration) -> bool {
+    /// Ends it: for `drain` it goes on, until the bus has taken all that it never took; the rest waits on disk, as
+    /// does all until it is done. Then `grace` to end. Where the bus is away nothing is waited for. Answers whether it
+    /// ended by itself.
+    pub async fn close(&self, drain: Duration, grace: Duration) -> bool {
+        if self.link.state().borrow().up {
+            let _rest_waits_on_disk = tokio::time::timeout(drain, self.outbox.drained()).await;
+        }
         self.tasks.close(grace).await
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthouse_shared::clock::Observed;
+use posthouse_shared::generation::Generation;
 use posthouse_shared::message::Sealed;
 use posthouse_shared::name::HostName;
 use posthouse_shared::supervise::Closing;
@@ -16,7 +17,7 @@ use posthouse_shared::wire::replies::Stage;
 use super::judge::{Verdict, judge};
 use super::{Shared, send};
 use crate::link::{AckToken, Arrival, Inbound, Parcel};
-use crate::mailbox::{Delivered, MailboxError};
+use crate::mailbox::{After, Delivered, MailboxError, Marks};
 use crate::trace_index::TraceNote;
 
 const BATCH: usize = 256;
@@ -26,6 +27,8 @@ const REOPEN_MAX: Duration = Duration::from_secs(5);
 /// What a sender waits after a full mailbox, or a disk that failed.
 const FULL_RETRY_MS: u64 = 1_000;
 const DISK_RETRY_MS: u64 = 5_000;
+/// What a sender waits that has not yet heard of a move.
+const MOVED_RETRY_MS: u64 = 1_000;
 
 pub(super) async fn run(shared: Arc<Shared>, mut closing: Closing) {
     let mut pause = REOPEN_MIN;
@@ -65,6 +68,10 @@ async fn take_in(shared: &Arc<Shared>, inbound: &mut dyn Inbound) -> crate::link
         let Ok(done) = tokio::task::spawn_blocking(move || work(&working, arrivals)).await else { continue };
         shared.options.files.point("relay.stored");
         inbound.ack(&done.tokens).await;
+        if !done.forward.is_empty() {
+            // Where it fails nothing is lost: the sender sends again.
+            let _best_effort = shared.options.link.link.publish(done.forward).await;
+        }
         for (host, receipts) in done.receipts {
             shared.tell(&host, receipts, Vec::new()).await;
         }
@@ -74,6 +81,7 @@ async fn take_in(shared: &Arc<Shared>, inbound: &mut dyn Inbound) -> crate::link
 #[derive(Default)]
 struct Worked {
     tokens: Vec<AckToken>,
+    forward: Vec<Parcel>,
     receipts: BTreeMap<HostName, Vec<Receipt>>,
 }
 
@@ -83,7 +91,7 @@ fn work(shared: &Shared, arrivals: Vec<Arrival>) -> Worked {
         match arrival {
             Arrival::Parcel(parcel, token) => {
                 worked.tokens.push(token);
-                if let Some((to, receipt)) = store(shared, parcel) {
+                if let Some((to, receipt)) = store(shared, parcel, &mut worked) {
                     worked.receipts.entry(to).or_default().push(receipt);
                 }
             }
@@ -104,9 +112,9 @@ fn work(shared: &Shared, arrivals: Vec<Arrival>) -> Worked {
 }
 
 /// Stores one message; answers what its sender is told.
-fn store(shared: &Shared, parcel: Parcel) -> Option<(HostName, Receipt)> {
+fn store(shared: &Shared, mut parcel: Parcel, worked: &mut Worked) -> Option<(HostName, Receipt)> {
     let options = &shared.options;
-    let sealed = match Sealed::decode_unchecked(parcel.bytes, &options.limits) {
+    let sealed = match Sealed::decode_unchecked(std::mem::take(&mut parcel.bytes), &options.limits) {
         Ok(sealed) => sealed,
         Err(error) => {
             // It carries no id that could be believed, so nobody can be answered.
@@ -115,10 +123,22 @@ fn store(shared: &Shared, parcel: Parcel) -> Option<(HostName, Receipt)> {
         }
     };
     let (id, from) = (sealed.envelope.id, sealed.envelope.from.host.clone());
-    let word = match judge(&sealed, options.directory.hosts(), &options.directory, &options.host) {
+    let word = match judge(&sealed, &options.directory, &options.host, generation_of(&parcel.msg_id)) {
         Verdict::Take(marks) => {
             shared.came_from(id, &from);
-            take(shared, &sealed, marks)
+            let handled = if parcel.handled { Marks::MAY_HAVE_BEEN_HANDLED } else { Marks::NONE };
+            take(shared, &sealed, marks.and(handled), parcel.after)
+        }
+        Verdict::Forward(host, generation) => {
+            // The copy here is not kept: the sender has its own, and hears of the new home before long.
+            worked.forward.push(Parcel {
+                from: options.host.clone(),
+                to: host.clone(),
+                msg_id: format!("{id}:{host}:{generation}:forwarded-by-{}", options.host),
+                bytes: sealed.bytes,
+                ..parcel.clone()
+            });
+            Word::Busy { retry_ms: MOVED_RETRY_MS }
         }
         Verdict::Busy(retry_ms) => Word::Busy { retry_ms },
         Verdict::Refuse(code, text) => {
@@ -129,7 +149,7 @@ fn store(shared: &Shared, parcel: Parcel) -> Option<(HostName, Receipt)> {
     Some((parcel.from, Receipt { id, word }))
 }
 
-fn take(shared: &Shared, sealed: &Sealed, marks: crate::mailbox::Marks) -> Word {
+fn take(shared: &Shared, sealed: &Sealed, marks: Marks, after: Option<u64>) -> Word {
     let options = &shared.options;
     let envelope = &sealed.envelope;
     let key = options.directory.hosts().get(&envelope.from.host).map(|host| host.key);
@@ -150,10 +170,13 @@ fn take(shared: &Shared, sealed: &Sealed, marks: crate::mailbox::Marks) -> Word 
         Ok(mailbox) => mailbox,
         Err(error) => return word_of(&error, sealed),
     };
-    match mailbox.deliver_at(sealed, order_at, marks) {
+    match mailbox.deliver_at(sealed, order_at, marks, After::Open(after)) {
         Ok(Delivered::Stored) => {
             let detail = format!("from {}", envelope.from.host);
-            options.trace.note(sealed, TraceNote { at: options.clock.now(), stage: Stage::Stored, detail });
+            options.trace.note(
+                sealed,
+                TraceNote { at: options.clock.now(), stage: Stage::Stored, detail, host: None },
+            );
             options.port.event(What::MessageStored {
                 team: envelope.team.clone(),
                 id: envelope.id,
@@ -198,10 +221,16 @@ fn word_of(error: &MailboxError, sealed: &Sealed) -> Word {
     }
 }
 
+/// The grant in a message id of the bus, `<id>:<to>:<generation>:<try>`.
+fn generation_of(msg_id: &str) -> Option<Generation> {
+    msg_id.split(':').nth(2)?.parse().ok()
+}
+
 fn answer(shared: &Shared, from: &HostName, asked: &Question) -> Receipt {
     let mailbox = shared.options.mailboxes.get(&asked.to);
     let stage = mailbox.and_then(|mailbox| {
         if mailbox.birth() == asked.birth {
+            mailbox.open_after(asked.lane, asked.seq, asked.after)?;
             mailbox.stage_of(asked.id, asked.lane, asked.seq)
         } else {
             Ok(None)

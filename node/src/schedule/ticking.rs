@@ -66,16 +66,8 @@ async fn send_tick(deps: &Arc<Deps>, schedule: &Schedule, at: Stamp) -> Option<S
     match sent {
         Ok(posted) => {
             let (team, id) = (schedule.team.clone(), schedule.id.clone());
-            if !posted.duplicate {
-                let envelope = &posted.sealed.envelope;
-                deps.port.event(What::MessageStored {
-                    team: team.clone(),
-                    id: envelope.id,
-                    kind: envelope.kind,
-                    from: envelope.from.agent.to_string(),
-                    to: envelope.to.agent.clone(),
-                    host: envelope.from.host.clone(),
-                });
+            if let Some(what) = posted.event(deps.post.host()) {
+                deps.port.event(what);
             }
             deps.port.event(What::ScheduleTicked { team, schedule: id, at });
             Some(at)

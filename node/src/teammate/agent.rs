@@ -380,7 +380,7 @@ impl Teammate {
     }
 
     pub(super) fn trace(&self, id: posthouse_shared::name::MessageId, stage: Stage, detail: String) {
-        self.deps.trace.step(id, TraceNote { at: self.deps.clock.now(), stage, detail });
+        self.deps.trace.step(id, TraceNote { at: self.deps.clock.now(), stage, detail, host: None });
     }
 
     /// Gives back what it still holds and closes the session.

@@ -127,9 +127,7 @@ impl Teammate {
             let delivered = blocking(move || post.deliver(&message)).await;
             match delivered {
                 Ok(Ok(posted)) => {
-                    if !posted.duplicate {
-                        self.stored(&sealed);
-                    }
+                    self.posted(&posted);
                     return;
                 }
                 Ok(Err(refusal)) if retryable(&refusal) => {

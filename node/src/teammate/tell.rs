@@ -5,12 +5,11 @@ use posthouse_shared::codes::Code;
 use posthouse_shared::message::{Kind, Sealed};
 use posthouse_shared::name::MessageId;
 use posthouse_shared::refusal::Refusal;
-use posthouse_shared::wire::event::What;
 
 use super::agent::{Teammate, Untold, retryable};
 use super::plan::{Letter, line};
 use super::{TeammateError, blocking};
-use crate::post::{Draft, DraftId};
+use crate::post::{Draft, DraftId, Posted};
 
 /// A message that is too large for an envelope is cut in halves until it fits.
 const CUTS_MAX: u32 = 12;
@@ -61,9 +60,7 @@ impl Teammate {
         let sent = blocking(move || fitting(drafts, |draft| post.send(draft))).await;
         match sent.map_err(|error| cut_off(&error))? {
             Ok(posted) => {
-                if !posted.duplicate {
-                    self.stored(&posted.sealed);
-                }
+                self.posted(&posted);
                 Ok(())
             }
             // The same turn was told of in the other way: its idle notice and its result share an id.
@@ -101,17 +98,11 @@ impl Teammate {
         }
     }
 
-    pub(super) fn stored(&self, sealed: &Sealed) {
-        let envelope = &sealed.envelope;
-        let host = envelope.from.host.clone();
-        self.deps.port.event(What::MessageStored {
-            team: envelope.team.clone(),
-            id: envelope.id,
-            kind: envelope.kind,
-            from: envelope.from.agent.to_string(),
-            to: envelope.to.agent.clone(),
-            host,
-        });
+    /// Says how far a message is, where that is news.
+    pub(super) fn posted(&self, posted: &Posted) {
+        if let Some(what) = posted.event(self.deps.post.host()) {
+            self.deps.port.event(what);
+        }
     }
 }
 

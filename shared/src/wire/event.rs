@@ -56,6 +56,8 @@ pub enum What {
         owner: Option<AgentName>,
         generation: Option<Generation>,
     },
+    /// A message for another host is synced on its sender's.
+    MessageAccepted { team: TeamName, id: MessageId, kind: Kind, from: String, to: AgentName, host: HostName },
     /// A message is stored in its mailbox.
     MessageStored { team: TeamName, id: MessageId, kind: Kind, from: String, to: AgentName, host: HostName },
     /// A message entered a turn.

@@ -191,6 +191,8 @@ pub enum Request {
     },
     /// Takes a host that was refused as it is. -> `Done`
     HostAdopt { host: String },
+    /// Forgets a host that nobody lives on. -> `Done`
+    HostRemove { host: String },
     /// What waits for a person. -> `AttentionReply`
     Attention {
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -44,6 +44,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("GET", "/v1/hosts", "host_list"),
     ("POST", "/v1/hosts/tokens", "host_token"),
     ("POST", "/v1/hosts/{host}/adopt", "host_adopt"),
+    ("DELETE", "/v1/hosts/{host}", "host_remove"),
     ("GET", "/v1/attention", "attention"),
     ("GET", "/v1/teams/{team}/why/{thing}", "why"),
     ("POST", "/v1/teams/{team}/wait", "wait"),

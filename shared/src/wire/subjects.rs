@@ -37,6 +37,16 @@ pub fn relay_consumer(host: &HostName, generation: Generation) -> String {
     format!("relay-{host}-{}-{}", generation.term, generation.index)
 }
 
+/// Whose consumer it is; nobody's where it is none of the relay's.
+pub fn host_of_consumer(consumer: &str) -> Option<HostName> {
+    let mut parts = consumer.strip_prefix("relay-")?.rsplitn(3, '-');
+    let number = |part: Option<&str>| part.is_some_and(|part| part.parse::<u64>().is_ok());
+    if !number(parts.next()) || !number(parts.next()) {
+        return None;
+    }
+    HostName::new(parts.next()?).ok()
+}
+
 /// Where receipts and questions go; not kept by any stream.
 pub fn receipts(to: &HostName, from: &HostName) -> String {
     format!("ph.receipt.{to}.{from}")
@@ -57,6 +67,9 @@ mod tests {
         assert_eq!(relay(&beta, &alpha, false), "ph.relay.beta.alpha");
         assert_eq!(relay(&beta, &alpha, true), "ph.relay_control.beta.alpha");
         assert_eq!(relay_consumer(&beta, Generation::new(2, 17)), "relay-beta-2-17");
+        assert_eq!(host_of_consumer("relay-beta-2-17"), Some(beta.clone()));
+        assert_eq!(host_of_consumer("relay-gpu-2-3-4"), HostName::new("gpu-2").ok());
+        assert_eq!(host_of_consumer("other-beta-2-17"), None);
         assert_eq!(receipts(&alpha, &beta), "ph.receipt.alpha.beta");
     }
 }

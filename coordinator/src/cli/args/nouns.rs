@@ -64,6 +64,14 @@ pub enum HostsCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Forgets a host on which nobody lives; what was on its way to it is dropped. Its node ends by itself.
+    Remove {
+        /// Its name.
+        name: String,
+        /// Does not ask.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// `task`

@@ -113,7 +113,7 @@ pub async fn quarantine(session: &mut Session<'_>, command: QuarantineCommand) -
             let request = Request::QuarantineList { team: session.team_if_set() };
             session
                 .list::<QuarantineReply>(&request, list.output, |answer, look| {
-                    quarantined(&answer.reply.quarantined, look)
+                    quarantined(&answer.reply, look)
                 })
                 .await
         }
@@ -147,12 +147,18 @@ fn moved(verb: &str, reply: &QuarantineReply) -> String {
     text
 }
 
-fn quarantined(all: &[Quarantined], look: &Look) -> String {
+fn quarantined(reply: &QuarantineReply, look: &Look) -> String {
+    let all: &[Quarantined] = &reply.quarantined;
+    let unseen: String = reply
+        .unseen
+        .iter()
+        .map(|host| format!("{host} cannot be asked: what lies there is not listed\n"))
+        .collect();
     if look.format == ListFormat::Name {
         return all.iter().map(|one| format!("{}\n", one.id)).collect();
     }
     if all.is_empty() {
-        return "nothing is in quarantine\n".to_owned();
+        return if unseen.is_empty() { "nothing is in quarantine\n".to_owned() } else { unseen };
     }
     let wide = look.format == ListFormat::Wide;
     let mut titles = vec!["ID", "AGENT", "FROM", "FOR", "CODE", "REASON"];
@@ -176,7 +182,7 @@ fn quarantined(all: &[Quarantined], look: &Look) -> String {
         }
         table.row(row);
     }
-    table.render(&look.terminal)
+    table.render(&look.terminal) + &unseen
 }
 
 fn whole(reply: &QuarantinedReply, look: &Look) -> String {

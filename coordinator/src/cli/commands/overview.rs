@@ -56,6 +56,16 @@ pub async fn hosts(session: &mut Session<'_>, command: HostsCommand) -> Result<u
                 .show::<Done>(&Request::HostAdopt { host: name }, |reply, _| format!("{}\n", reply.done))
                 .await
         }
+        HostsCommand::Remove { name, yes } => {
+            if !yes {
+                session.ask::<WhyReply>(&Request::Why { team: session.team(), thing: name.clone() }).await?;
+            }
+            let what = format!("This forgets host {name}, its key and what is on its way to it");
+            session.confirm(yes, &what, &name, &format!("posthouse hosts remove {name}"))?;
+            session
+                .show::<Done>(&Request::HostRemove { host: name }, |reply, _| format!("{}\n", reply.done))
+                .await
+        }
     }
 }
 

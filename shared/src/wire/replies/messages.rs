@@ -173,6 +173,9 @@ pub struct Quarantined {
 pub struct QuarantineReply {
     /// Newest first.
     pub quarantined: Vec<Quarantined>,
+    /// Hosts that could not be asked: what lies there is not in the list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<HostName>,
 }
 
 /// One quarantined file.

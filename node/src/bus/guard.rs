@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use posthouse_node::bus::wire::Signed;
+use super::wire::Signed;
 use posthouse_shared::clock::Stamp;
 use posthouse_shared::codes::Code;
 use posthouse_shared::identity::HostPublicKey;
