@@ -17,6 +17,10 @@ const SENDERS: usize = 4;
 /// Messages that a sender sends in one life at most: what is sent is also read, at the end of all lives.
 const MESSAGES: usize = 3;
 
+/// By default a message whose turn was interrupted five times is put aside, and a thousand kills can hit one five
+/// times: here they are tried on.
+const PATIENT: &[(&str, &str)] = &[("POSTHOUSE_LIMITS_MAX_ATTEMPTS", "1000")];
+
 /// A number of the environment.
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -45,7 +49,7 @@ fn kill_9_at_random_loses_nothing_and_injects_nothing_twice() {
     home.expect_log("WARN");
     let turns = home.dir("turns");
     let ledger = Ledger::default();
-    let posthouse = Posthouse::up(&home);
+    let posthouse = Posthouse::up_with(&home, PATIENT);
     posthouse.team();
     let command = recorder(&turns);
     posthouse.spawn("reader", &command.iter().map(String::as_str).collect::<Vec<_>>());
@@ -53,7 +57,7 @@ fn kill_9_at_random_loses_nothing_and_injects_nothing_twice() {
 
     let started = Instant::now();
     for cycle in 0..cycles {
-        let posthouse = Posthouse::up(&home);
+        let posthouse = Posthouse::up_with(&home, PATIENT);
         let api = posthouse.api();
         let dead = AtomicBool::new(false);
         let life = Duration::from_micros(moments.below(120_000));
@@ -80,7 +84,7 @@ fn kill_9_at_random_loses_nothing_and_injects_nothing_twice() {
     }
     let lives_took = started.elapsed();
 
-    let posthouse = Posthouse::up(&home);
+    let posthouse = Posthouse::up_with(&home, PATIENT);
     // Five interrupted attempts put a message into quarantine: that is a state too, and a person brings it back.
     posthouse.wait("agent/reader=idle");
     let quarantined = posthouse.json(&["quarantine", "ls"]);
